@@ -1,0 +1,65 @@
+"""The contract of a cost model, and the one place where its seconds become nanoseconds.
+
+Ten lines suffice for a model of your own::
+
+    class MyModel:
+        name = "mine"
+        batch_overhead_s = (0.0, 0.0)
+
+        def seconds(self, steps):
+            return 2e-3 + 1e-6 * (steps.prefill_tokens + steps.decode_rows) + 1e-9 * steps.decode_kv_tokens
+
+        def outside(self, steps):
+            return None
+
+        def to_json(self):
+            return {"kind": "mine"}
+"""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from sim.step import Step
+from traces.errors import InputError
+from traces.trace import Floats, Ints
+
+
+class CostModel(Protocol):
+    """What a forward pass costs.
+
+    Pre: any :class:`~sim.step.Step` with non-negative columns. Post: one finite, positive number of seconds
+    per pass; for the roofline and fitted models it never falls as any column grows. A model that breaks this
+    breaks the ledger: lines that should be waste turn negative, and are shown as such.
+    """
+
+    @property
+    def name(self) -> str:
+        """Short name for tables."""
+
+    @property
+    def batch_overhead_s(self) -> tuple[float, float]:
+        """Seconds a batch costs outside its passes: before the prefill, after the last step."""
+
+    def seconds(self, steps: Step) -> Floats:
+        """Seconds of each pass, in the shape of the columns of ``steps``."""
+
+    def outside(self, steps: Step) -> str | None:
+        """Why some of these passes lie outside what the model is valid for, with the shape; None if all inside."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything :func:`sim.costs.from_json` needs to make this very model again."""
+
+
+def nanoseconds(model: CostModel, steps: Step) -> Ints:
+    """Cost of each pass, rounded once to whole nanoseconds, at least 1.
+
+    Raises:
+        InputError: a cost is negative, zero, infinite or not a number; the line names model and pass.
+    """
+    seconds = model.seconds(steps)
+    bad = ~(seconds > 0) | ~np.isfinite(seconds)
+    if bad.any():
+        i = int(np.flatnonzero(bad)[0])
+        raise InputError(f"cost model {model.name} gives {seconds[i]} s for a pass of {steps.describe(i)}")
+    return np.maximum(np.rint(seconds * 1e9), 1).astype(np.int64)

@@ -1,0 +1,91 @@
+"""Running one batch: the seam between the server and what really takes the time.
+
+A static batch never changes once it has started, so one call per batch is exact. There are two executors:
+:class:`Simulated` asks a cost model, ``real.executor.Measured`` runs the model and holds the clock to it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from sim.cost import CostModel
+from sim.pricing import Prices
+from sim.step import EXACT, Rounding
+from traces.trace import Ints, Trace
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredBatch:
+    """What only a measurement knows of a batch."""
+
+    step_wall_ns: Ints
+    """Duration of every pass by the wall clock or by device events: the prefill, then each decode step."""
+    step_cpu_ns: Ints | None
+    """The same by the process's CPU time; None on a GPU."""
+    peak_memory_bytes: int | None
+    """Most device memory allocated during the batch; None where the device does not say."""
+    failed: str | None = None
+    """Why the batch gave no answer (``out of memory``), or None."""
+
+
+class BatchTimes(NamedTuple):
+    """Where the time of one batch went, integer nanoseconds, one part after the other."""
+
+    before_ns: int
+    """Overhead before the prefill."""
+    prefill_ns: int
+    """The prefill; every row's first token is there at its end."""
+    decode_ns: int
+    """All decode steps."""
+    after_ns: int
+    """Overhead after the last step; then the batch returns."""
+    measured: MeasuredBatch | None = None
+
+
+class Executor(Protocol):
+    """Runs one batch.
+
+    Pre: ``requests`` are indices into the executor's trace, rising, none served before. Post: whole nanoseconds;
+    parts are never negative, and the whole takes at least one. Must not raise for a batch that fails on the
+    device: it says so in ``measured.failed``.
+    """
+
+    def run(self, requests: Sequence[int]) -> BatchTimes:
+        """Serve these requests together and say how long it took."""
+
+
+class Simulated:
+    """The executor that asks a cost model. Looks every batch up in prefix sums: O(1) a batch."""
+
+    def __init__(self, trace: Trace, model: CostModel, rounding: Rounding = EXACT) -> None:
+        self.model = model
+        self.rounding = rounding
+        self.prices = Prices.for_trace(trace, model, rounding)
+        self._prompt = memoryview(trace.prompt_tokens)
+        self._output = memoryview(trace.output_tokens)
+        before_s, after_s = model.batch_overhead_s
+        self._before_ns, self._after_ns = round(before_s * 1e9), round(after_s * 1e9)
+        self._prefill: dict[int, memoryview] = {}
+        self._decode: dict[int, memoryview] = {}
+
+    def run(self, requests: Sequence[int]) -> BatchTimes:
+        """Price the batch: one look-up for the prefill, two in the prefix sums of its row count."""
+        if isinstance(requests, range):
+            prompt = max(self._prompt[requests.start : requests.stop])
+            output = max(self._output[requests.start : requests.stop])
+        else:
+            prompt = max(map(self._prompt.__getitem__, requests))
+            output = max(map(self._output.__getitem__, requests))
+        rows = len(requests)
+        if rows not in self._decode:
+            self._computed[rows] = int(self.rounding.rows(rows))
+            computed = int(self.rounding.rows(rows))
+            self._prefill[rows] = memoryview(self.prices.prefill_ns(computed))
+            self._decode[rows] = memoryview(self.prices.prefix(computed))
+        decode = self._decode[rows]
+        return BatchTimes(
+            self._before_ns,
+            self._prefill[rows][prompt],
+            decode[prompt + output - 1] - decode[prompt],
+            self._after_ns,
+        )

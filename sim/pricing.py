@@ -1,0 +1,54 @@
+"""Prices of decode without a loop over tokens: prefix sums over context, and sums along straight lines.
+
+A decode step of a padded batch depends only on its rows and its context, so the steps P+1 .. P+N-1 of a batch
+cost T[P+N-1] - T[P], T being the running sum of whole nanoseconds over contexts for that row count.
+"""
+
+from functools import cache
+
+import numpy as np
+
+from sim.cost import CostModel, nanoseconds
+from sim.step import EXACT, Rounding, own_decode, padded_decode, padded_prefill
+from traces.trace import Floats, Ints, Trace
+
+
+class Prices:
+    """Whole-nanosecond costs of padded passes by row count; running sums of decode are kept once made."""
+
+    def __init__(
+        self, model: CostModel, max_prompt_tokens: int, max_context_tokens: int, rounding: Rounding = EXACT
+    ) -> None:
+        self.model = model
+        self.max_prompt_tokens = max_prompt_tokens
+        self.max_context_tokens = max_context_tokens
+        self.rounding = rounding
+        self.prefix = cache(self._prefix)
+
+    @classmethod
+    def for_trace(cls, trace: Trace, model: CostModel, rounding: Rounding = EXACT) -> "Prices":
+        """Long enough for any batch of this trace."""
+        longest = int(trace.prompt_tokens.max())
+        return cls(model, longest, longest + int(trace.output_tokens.max()), rounding)
+
+    def prefill_ns(self, rows: int) -> Ints:
+        """Cost of a prefill of ``rows`` computed rows padded to 0, 1, ... tokens; entry 0 does not occur and is 0."""
+        prompt = np.arange(1, self.max_prompt_tokens + 1, dtype=np.int64)
+        cost = np.zeros(self.max_prompt_tokens + 1, np.int64)
+        cost[1:] = nanoseconds(self.model, padded_prefill(np.full_like(prompt, rows), prompt))
+        return cost
+
+    def step_ns(self, rows: int) -> Ints:
+        """Cost of one decode step of ``rows`` computed rows at context 0, 1, ..., whole nanoseconds.
+
+        Context 0 does not occur; its entry is 0, so that a running sum starts at 0.
+        """
+        context = self.rounding.context(np.arange(1, self.max_context_tokens + 1, dtype=np.int64))
+        cost = np.zeros(self.max_context_tokens + 1, np.int64)
+        cost[1:] = nanoseconds(self.model, padded_decode(np.full_like(context, rows), context))
+        return cost
+
+    def _prefix(self, rows: int) -> Ints:
+        total = np.cumsum(self.step_ns(rows))
+        total.setflags(write=False)
+        return total

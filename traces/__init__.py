@@ -1,0 +1,1 @@
+"""What was asked of the server: request traces, made or recorded, and the slot arithmetic of batches."""

@@ -1,0 +1,74 @@
+"""The trace: which requests came, when, how long their prompts are and how long their answers get.
+
+Columns, not objects: a trace may hold 30 million requests. The clock counts integer nanoseconds, so
+arrivals compare exactly and shifting a trace by any constant changes nothing.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.errors import InputError
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Requests in order of arrival; ties keep the order of the source.
+
+    Invariants, checked when a trace is made: four columns of one length, at least one request, arrivals
+    that never fall, prompts and outputs of at least one token, and rows read = kept + dropped.
+    """
+
+    name: str
+    arrival_ns: Ints
+    """When each request arrives, nanoseconds from the trace's own origin; never falls."""
+    prompt_tokens: Ints
+    output_tokens: Ints
+    """All new tokens of the answer, the one that prefill yields included."""
+    source_row: Ints
+    """Row of each request in its source, from 0; with the seed it names the request's prompt."""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Rows left out, by reason."""
+    moved_rows: int = 0
+    """Rows of the source that stood before an earlier arrival and were sorted, stably, into place."""
+    timed: bool = True
+    """False when the source has no arrival times: offline work, everything at time 0."""
+    history: tuple[Mapping[str, Any], ...] = ()
+    """Transforms applied since reading, first to last, each with its name and parameters."""
+
+    def __post_init__(self) -> None:
+        columns = (self.arrival_ns, self.prompt_tokens, self.output_tokens, self.source_row)
+        if len({len(column) for column in columns}) != 1:
+            raise ValueError(f"columns of a trace differ in length: {[len(column) for column in columns]}")
+        if len(self) == 0:
+            raise InputError(f"{self.name}: no usable request ({sum(self.dropped.values())} rows dropped)")
+        if np.any(np.diff(self.arrival_ns) < 0):
+            raise ValueError(f"{self.name}: arrivals fall; sort them stably before making a trace")
+        if self.prompt_tokens.min() < 1 or self.output_tokens.min() < 1:
+            raise ValueError(f"{self.name}: a prompt or output of less than one token")
+        for column in columns:
+            column.setflags(write=False)
+
+    def __len__(self) -> int:
+        return len(self.arrival_ns)
+
+    @property
+    def rows_read(self) -> int:
+        """Rows the source held: those kept and those dropped."""
+        return len(self) + sum(self.dropped.values())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of what was asked and when, counted from the first arrival; the name plays no part."""
+        digest = hashlib.sha256()
+        for column in (self.arrival_ns - self.arrival_ns[0], self.prompt_tokens, self.output_tokens):
+            digest.update(np.ascontiguousarray(column, dtype="<i8").data)
+        return digest.hexdigest()
