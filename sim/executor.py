@@ -6,10 +6,13 @@ A static batch never changes once it has started, so one call per batch is exact
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
 
 from sim.cost import CostModel
-from sim.pricing import Prices
+from sim.pricing import Prices, by_value
+from sim.record import RunRecord
 from sim.step import EXACT, Rounding
 from traces.trace import Ints, Trace
 
@@ -50,8 +53,15 @@ class Executor(Protocol):
     device: it says so in ``measured.failed``.
     """
 
+    @property
+    def rounding(self) -> Rounding:
+        """Row counts and contexts it rounds up to."""
+
     def run(self, requests: Sequence[int]) -> BatchTimes:
         """Serve these requests together and say how long it took."""
+
+    def row_decode_ns(self, record: RunRecord) -> Ints:
+        """Time from the end of its batch's prefill to each row's own last token; asked once, after the run."""
 
 
 class Simulated:
@@ -78,7 +88,6 @@ class Simulated:
             output = max(map(self._output.__getitem__, requests))
         rows = len(requests)
         if rows not in self._decode:
-            self._computed[rows] = int(self.rounding.rows(rows))
             computed = int(self.rounding.rows(rows))
             self._prefill[rows] = memoryview(self.prices.prefill_ns(computed))
             self._decode[rows] = memoryview(self.prices.prefix(computed))
@@ -89,3 +98,29 @@ class Simulated:
             decode[prompt + output - 1] - decode[prompt],
             self._after_ns,
         )
+
+    def row_decode_ns(self, record: RunRecord) -> Ints:
+        """Two look-ups a row in the prefix sums of its batch's row count."""
+        result = np.empty(len(record.rows.request), np.int64)
+        padded, outputs = record.spread(record.padded_prompt_tokens), record.row_output_tokens
+        for rows, index in by_value(record.spread(record.batch_rows + record.batches.dummy_rows)):
+            prefix = self.prices.prefix(rows)
+            result[index] = prefix[padded[index] + outputs[index] - 1] - prefix[padded[index]]
+        return result
+
+
+def measured_row_decode_ns(record: RunRecord, clock: Literal["wall", "cpu"]) -> Ints:
+    """:meth:`Executor.row_decode_ns` of a measured run, from the steps of the clock that drove it.
+
+    Rows of a batch that failed get the whole of its decode time.
+    """
+    measured = record.measured
+    steps = None if measured is None else measured.step_cpu_ns if clock == "cpu" else measured.step_wall_ns
+    if measured is None or steps is None:
+        raise ValueError(f"no steps by the {clock} clock in this record")
+    ends = np.cumsum(steps)
+    first = record.spread(measured.first_step)
+    failed = np.isin(record.spread(np.arange(len(record.batch_rows))), list(measured.failed))
+    last = np.where(failed, first, first + record.row_output_tokens - 1)
+    whole = record.spread(record.batches.decode_ns)
+    return np.where(failed, whole, ends[np.minimum(last, len(ends) - 1)] - ends[np.minimum(first, len(ends) - 1)])

@@ -4,6 +4,7 @@ A decode step of a padded batch depends only on its rows and its context, so the
 cost T[P+N-1] - T[P], T being the running sum of whole nanoseconds over contexts for that row count.
 """
 
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -52,3 +53,19 @@ class Prices:
         total = np.cumsum(self.step_ns(rows))
         total.setflags(write=False)
         return total
+
+
+def by_value(values: Ints) -> Iterator[tuple[int, Ints | slice]]:
+    """Each distinct value, rising, with the positions that hold it. Values are small non-negative counts."""
+    if not len(values):
+        return
+    low, high = int(values.min()), int(values.max())
+    if low == high:
+        yield low, slice(None)
+        return
+    # A stable sort of 16-bit integers is a radix sort: linear, and positions come out rising.
+    order = np.argsort(values.astype(np.uint16) if high < 2**16 else values, kind="stable")
+    cuts = np.flatnonzero(np.diff(values[order])) + 1
+    starts = np.concatenate([[0], cuts])
+    for start, stop in zip(starts, np.append(cuts, len(values)), strict=True):
+        yield int(values[order[start]]), order[start:stop]

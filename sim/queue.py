@@ -1,0 +1,118 @@
+"""What waits for a server: arrivals up to now, less those already taken."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+from traces.trace import Ints, Trace
+
+
+class MemoryLimit:
+    """A cap on the padded KV cache of a batch: rows x (longest prompt + longest output) tokens."""
+
+    def __init__(self, trace: Trace, max_kv_tokens: int) -> None:
+        self.max_kv_tokens = max_kv_tokens
+        self._prompt = memoryview(trace.prompt_tokens)
+        self._output = memoryview(trace.output_tokens)
+
+    def fitting(self, requests: Sequence[int]) -> int:
+        """How many of these requests, from the first on, fit together."""
+        prompt = output = rows = 0
+        for request in requests:
+            prompt = max(prompt, self._prompt[request])
+            output = max(output, self._output[request])
+            if (rows + 1) * (prompt + output) > self.max_kv_tokens:
+                break
+            rows += 1
+        return rows
+
+
+class Queue:
+    """Requests of a stream, by index, in order of arrival.
+
+    A policy may ask how many wait, since when, and how long their prompts are; output lengths and later arrivals
+    are not among the answers.
+    """
+
+    def __init__(self, arrival_ns: Ints, prompt_tokens: Ints, limit: MemoryLimit | None = None) -> None:
+        self._arrival = memoryview(np.ascontiguousarray(arrival_ns))
+        self._prompt = prompt_tokens
+        self._limit = limit
+        self._passed_over: list[int] = []  # older requests that a policy left behind, rising
+        self._head = 0  # the first request never taken nor passed over
+        self._tail = 0  # the first request that has not arrived
+
+    def __len__(self) -> int:
+        return len(self._passed_over) + self._tail - self._head
+
+    @property
+    def oldest_arrival_ns(self) -> int:
+        """When the oldest waiting request came. At least one must wait."""
+        return self._arrival[self._passed_over[0] if self._passed_over else self._head]
+
+    def prompt_tokens(self) -> Ints:
+        """Prompt lengths of all that wait, oldest first; a copy."""
+        return np.concatenate([self._prompt[self._passed_over], self._prompt[self._head : self._tail]])
+
+    def fitting(self, rows: int) -> int:
+        """How many of the ``rows`` oldest fit into memory together; all that wait if fewer do and all fit."""
+        rows = min(rows, len(self))
+        return rows if self._limit is None else self._limit.fitting(self._oldest(rows))
+
+    # What follows is the server's, not the policy's.
+
+    @property
+    def ended(self) -> bool:
+        """No further request will come."""
+        return self._tail == len(self._arrival)
+
+    @property
+    def next_arrival_ns(self) -> int:
+        """When the next request comes; the stream must not have ended."""
+        return self._arrival[self._tail]
+
+    def admit(self, now_ns: int) -> None:
+        """Let in every arrival up to and including now."""
+        tail, arrival = self._tail, self._arrival
+        if tail == len(arrival) or arrival[tail] > now_ns:
+            return
+        near = min(tail + 64, len(arrival))  # most often only a few have come since the last look
+        if arrival[near - 1] > now_ns:
+            self._tail = bisect_right(arrival, now_ns, tail, near)
+        else:
+            self._tail = bisect_right(arrival, now_ns, near - 1)
+
+    def wake_ns(self, until_waiting: int) -> int | None:
+        """When ``until_waiting`` requests wait, the next one no longer fits into memory, or the stream ends,
+        whichever is first; None if none of it lies ahead."""
+        if self.ended:
+            return None
+        wanted = self._head + until_waiting - len(self._passed_over)
+        if self._limit is not None:
+            ahead = self._passed_over + list(range(self._head, min(wanted, len(self._arrival))))
+            fitting = self._limit.fitting(ahead)
+            if fitting < len(ahead):
+                wanted = self._head + fitting + 1 - len(self._passed_over)
+        return self._arrival[max(min(wanted, len(self._arrival)) - 1, self._tail)]
+
+    def _oldest(self, rows: int) -> Sequence[int]:
+        if not self._passed_over:
+            return range(self._head, self._head + rows)
+        old = self._passed_over[:rows]
+        return old + list(range(self._head, self._head + rows - len(old)))
+
+    def take(self, rows: int | Sequence[int]) -> Sequence[int]:
+        """Remove the oldest ``rows`` requests, or those at these rising positions, and return their indices."""
+        if isinstance(rows, int) and not self._passed_over:
+            head = self._head
+            self._head = head + rows
+            return range(head, head + rows)
+        waiting = self._oldest(len(self))
+        positions = range(rows) if isinstance(rows, int) else rows
+        taken = [waiting[i] for i in positions]
+        gone = set(taken)
+        # Only what lies before the last one taken has been passed over; the rest still waits in a row.
+        self._head = max(self._head, taken[-1] + 1)
+        self._passed_over = [i for i in waiting if i < self._head and i not in gone]
+        return taken

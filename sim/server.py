@@ -1,0 +1,191 @@
+"""The server: one SimPy process that forms batches and has an executor run them.
+
+The same process serves simulated and measured runs. A batch is one event: its time is known when it starts. At one
+nanosecond the order is batch returns, arrivals, end of the stream, timers; only then does the policy decide.
+Only Python ints reach SimPy, so the clock stays an exact int.
+"""
+
+import time
+from array import array
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import simpy
+from simpy.rt import RealtimeEnvironment
+
+from sim.executor import Executor, MeasuredBatch
+from sim.policy import Policy, Wait
+from sim.queue import MemoryLimit, Queue
+from sim.record import COMPLETED, REJECTED, UNFINISHED, Batches, Measured, Requests, Rows, RunRecord
+from traces.trace import Ints, Trace
+
+Progress = Callable[[int], None]
+"""Told, after each batch, how many requests have been served so far."""
+
+_FIELDS = ("rows", "start_ns", "lag_ns", "before_ns", "prefill_ns", "decode_ns", "after_ns", "closed_by")
+
+
+class _Log:
+    """What the process writes down, as flat arrays: eight numbers a batch, one a served request."""
+
+    def __init__(self) -> None:
+        self.batches = array("q")
+        self.served = array("q")
+        self.measured: list[MeasuredBatch] = []
+
+
+def serve(
+    trace: Trace,
+    policy: Policy,
+    executor: Executor,
+    *,
+    max_kv_tokens: int | None = None,
+    setup: Mapping[str, Any] | None = None,
+    wall_clock: bool = False,
+    progress: Progress | None = None,
+) -> RunRecord:
+    """Run a trace through a static batcher.
+
+    Args:
+        trace: the requests, each served at most once, in the policy's batches.
+        policy: closes batches.
+        executor: runs them.
+        max_kv_tokens: cap on rows x (longest prompt + longest output) of a batch; a request above it alone is
+            rejected at submission. None: no cap.
+        setup: what the record says the run happened under.
+        wall_clock: let the trace's time pass in real time, instead of skipping what is idle.
+        progress: told the number of requests served after each batch.
+
+    An interrupt (Ctrl-C) ends the run early; requests not served are then ``unfinished`` in the record, and the
+    set-up says ``interrupted``.
+    """
+    need = trace.prompt_tokens + trace.output_tokens
+    fits = np.full(len(trace), True) if max_kv_tokens is None else need <= max_kv_tokens
+    admitted = None if fits.all() else np.flatnonzero(fits)
+    stream = trace if admitted is None else _subset(trace, admitted)
+    limit = None if max_kv_tokens is None or stream is None else MemoryLimit(stream, max_kv_tokens)
+
+    log = _Log()
+    interrupted = False
+    if stream is not None:
+        queue = Queue(stream.arrival_ns, stream.prompt_tokens, limit)
+        names = None if admitted is None else admitted.tolist()
+        first_ns = int(stream.arrival_ns[0])
+        env = (
+            RealtimeEnvironment(initial_time=first_ns, factor=1e-9, strict=False)
+            if wall_clock
+            else simpy.Environment(initial_time=first_ns)
+        )
+        clock = _wall_clock(env, first_ns) if isinstance(env, RealtimeEnvironment) else None
+        env.process(_server(env, queue, policy, executor, log, names, clock, progress))
+        try:
+            env.run()
+        except KeyboardInterrupt:
+            interrupted = True
+    resolved = {**(setup or {}), **({"interrupted": True} if interrupted else {})}
+    return _record(trace, fits, log, executor, resolved)
+
+
+def _subset(trace: Trace, index: Ints) -> Trace | None:
+    if not len(index):
+        return None
+    columns = (trace.arrival_ns, trace.prompt_tokens, trace.output_tokens, trace.source_row)
+    return Trace(trace.name, *(column[index] for column in columns))
+
+
+def _wall_clock(env: RealtimeEnvironment, first_ns: int) -> Callable[[], int]:
+    env.sync()  # real time starts now, not when the environment was made
+    began = time.monotonic_ns()
+    return lambda: first_ns + time.monotonic_ns() - began
+
+
+def _server(
+    env: simpy.Environment,
+    queue: Queue,
+    policy: Policy,
+    executor: Executor,
+    log: _Log,
+    names: list[int] | None,
+    clock: Callable[[], int] | None,
+    progress: Progress | None,
+) -> Generator[simpy.Event, None, None]:
+    timeout = env.timeout
+    decide, run = policy.decide, executor.run
+    write = log.batches.extend
+    while True:
+        now: int = env.now  # type: ignore[assignment]  # SimPy says float; here every delay is an int
+        queue.admit(now)
+        if not queue:
+            if queue.ended:
+                return
+            yield timeout(queue.next_arrival_ns - now)
+            continue
+        decision = decide(queue, now, queue.ended)
+        if isinstance(decision, Wait):
+            wakes = [t for t in (decision.until_ns, queue.wake_ns(decision.until_waiting)) if t is not None]
+            if not wakes or min(wakes) <= now:
+                raise RuntimeError(f"policy {policy} waits at {now} ns for {decision}, which never comes")
+            yield timeout(min(wakes) - now)
+            continue
+        requests = queue.take(decision.rows)
+        if names is not None:
+            requests = [names[i] for i in requests]
+        lag = 0 if clock is None else max(clock() - now, 0)
+        before, prefill, decode, after, measured = run(requests)
+        write((len(requests), now + lag, lag, before, prefill, decode, after, decision.closed_by))
+        log.served.extend(requests)
+        if measured is not None:
+            log.measured.append(measured)
+        if progress is not None:
+            progress(len(log.served))
+        yield timeout(lag + before + prefill + decode + after)
+
+
+def _record(
+    trace: Trace,
+    fits: np.ndarray[Any, np.dtype[np.bool_]],
+    log: _Log,
+    executor: Executor,
+    setup: Mapping[str, Any],
+) -> RunRecord:
+    table = np.frombuffer(log.batches, np.int64).reshape(-1, len(_FIELDS))
+    columns = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_FIELDS)}
+    batch_rows = columns.pop("rows")
+    first_row = np.cumsum(batch_rows) - batch_rows
+    served = np.array(log.served, np.int64)
+    status = np.where(fits, UNFINISHED, REJECTED).astype(np.int64)
+    status[served] = COMPLETED
+    failed = {i: batch.failed for i, batch in enumerate(log.measured) if batch.failed is not None}
+    for i in failed:
+        status[served[first_row[i] : first_row[i] + batch_rows[i]]] = UNFINISHED
+    record = RunRecord(
+        setup=setup,
+        requests=Requests(
+            trace.arrival_ns, trace.prompt_tokens, trace.output_tokens, trace.source_row, status
+        ),
+        rows=Rows(request=served, last_token_ns=np.zeros_like(served)),
+        batches=Batches(
+            first_row=first_row,
+            server=np.zeros_like(first_row),
+            dummy_rows=executor.rounding.rows(batch_rows) - batch_rows,
+            **columns,
+        ),
+        measured=_measured(log.measured, failed) if log.measured else None,
+    )
+    last_token_ns = record.spread(record.prefill_end_ns) + executor.row_decode_ns(record)
+    return replace(record, rows=replace(record.rows, last_token_ns=last_token_ns))
+
+
+def _measured(batches: list[MeasuredBatch], failed: Mapping[int, str]) -> Measured:
+    passes = np.array([len(batch.step_wall_ns) for batch in batches], np.int64)
+    cpu = [batch.step_cpu_ns for batch in batches if batch.step_cpu_ns is not None]
+    peak = [batch.peak_memory_bytes for batch in batches if batch.peak_memory_bytes is not None]
+    return Measured(
+        first_step=np.cumsum(passes) - passes,
+        step_wall_ns=np.concatenate([batch.step_wall_ns for batch in batches]),
+        step_cpu_ns=np.concatenate(cpu) if len(cpu) == len(batches) else None,
+        peak_memory_bytes=np.array(peak, np.int64) if len(peak) == len(batches) else None,
+        failed=failed,
+    )
