@@ -1,8 +1,8 @@
 """Grouped-query attention as the engine runs it, the same on every transformers and torch version.
 
-The stock path of older versions copies keys and values once per query head in every decode step, and newer ones
-choose the kernel by what the mask holds. This one always goes through a mask, and a decode step never copies the
-cache: its query heads are laid beside their shared key-value head instead.
+The stock path of older versions copies keys and values once per query head in every decode step, and newer
+ones choose the kernel by what the mask holds. This one always goes through a mask, and a decode step never
+copies the cache: its query heads are laid beside their shared key-value head instead.
 """
 
 from contextlib import AbstractContextManager, nullcontext

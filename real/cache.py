@@ -1,7 +1,8 @@
 """The key-value cache: one slab of memory per batch, written in place and read only as far as it is filled.
 
-A cache that grows by concatenation copies everything at every step, and one that attends over its whole capacity
-makes a step cost what the longest answer needs. Here a step writes one slot and reads the context there is.
+A cache that grows by concatenation copies everything at every step, and one that attends over its whole
+capacity makes a step cost what the longest answer needs. Here a step writes one slot and reads the context
+there is.
 """
 
 from typing import Any
@@ -30,7 +31,7 @@ class Slab:
         return self.keys.shape[3]
 
     def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Write the new slots [B, Hkv, Q, D] of one layer; views of all its filled slots, the new ones included."""
+        """Write one layer's new slots [B, Hkv, Q, D]; views of all its filled slots, the new included."""
         end = self.length + key.shape[2]
         self.keys[layer][:, :, self.length : end] = key
         self.values[layer][:, :, self.length : end] = value
@@ -52,12 +53,14 @@ class Slab:
 class SlabMemory:
     """Where slabs come from.
 
-    On a CPU one block is kept and cut anew for each batch: fresh memory costs page faults, which would land in the
-    first steps that touch it. On a GPU the allocator keeps blocks itself, and a block of our own would count in the
-    peak memory of batches that do not need it.
+    On a CPU one block is kept and cut anew for each batch: fresh memory costs page faults, which would land
+    in the first steps that touch it. On a GPU the allocator keeps blocks itself, and a block of our own would
+    count in the peak memory of batches that do not need it.
     """
 
-    def __init__(self, layers: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, layers: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
         self._layers, self._kv_heads, self._head_dim = layers, kv_heads, head_dim
         self._dtype, self._device = dtype, device
         self._kept: Tensor | None = None
@@ -71,10 +74,13 @@ class SlabMemory:
             self._kept = torch.empty(values, dtype=self._dtype).zero_()
 
     def slab(self, rows: int, capacity: int) -> Slab:
-        """An empty slab for ``rows`` rows of ``capacity`` tokens; on a CPU it ends the life of the one before."""
+        """An empty slab, ``rows`` rows of ``capacity`` tokens; on a CPU it ends the life of the one
+        before."""
         self.reserve(rows, capacity)
         values = self._values(rows, capacity)
-        flat = torch.empty(values, dtype=self._dtype, device=self._device) if self._kept is None else self._kept
+        flat = (
+            torch.empty(values, dtype=self._dtype, device=self._device) if self._kept is None else self._kept
+        )
         shape = (2, self._layers, rows, self._kv_heads, capacity, self._head_dim)
         keys, vals = flat[:values].view(shape)
         return Slab(keys, vals)

@@ -6,9 +6,9 @@ Three engines share one model, one cache and one timing path, and differ only in
 - ``rowwise``: the padded matrix taken apart and prefilled row by row [1, P], then decoded together;
 - ``serial``: one request at a time, the control.
 
-A batch of B prompts, the longest of P tokens, whose longest answer has N, runs one prefill, which yields the first
-token of every row, and N - 1 decode steps. Lengths are forced: a row that has its answer is computed on, fed with its
-own newest token, and what it then says is idle work.
+A batch of B prompts, the longest of P tokens, whose longest answer has N, runs one prefill, which yields the
+first token of every row, and N - 1 decode steps. Lengths are forced: a row that has its answer is computed
+on, fed with its own newest token, and what it then says is idle work.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,7 +60,7 @@ class Engine:
     """Runs padded batches on one model. Not for two threads at once: batches share memory."""
 
     def __init__(self, model: "PreTrainedModel", name: str = "padded", pad_id: int = 0) -> None:
-        """An engine of :data:`ENGINES` on a loaded model; ``pad_id`` fills the padding and changes nothing."""
+        """An engine of :data:`ENGINES` on a model; ``pad_id`` fills the padding and changes nothing."""
         if name not in ENGINES:
             raise InputError(f"unknown engine {name!r}; known are {choices(ENGINES)}")
         config = model.config
@@ -88,7 +88,9 @@ class Engine:
             torch.OutOfMemoryError, MemoryError, RuntimeError: no memory (see :func:`is_out_of_memory`).
         """
         if self.max_rows is not None and len(prompts) > self.max_rows:
-            raise InputError(f"engine {self.name} takes batches of {self.max_rows} row, not of {len(prompts)}")
+            raise InputError(
+                f"engine {self.name} takes batches of {self.max_rows} row, not of {len(prompts)}"
+            )
         if output_tokens < 1:
             raise ValueError(f"a batch generates at least one token, not {output_tokens}")
         with pinned_kernels(self.device):
@@ -125,7 +127,8 @@ class Engine:
         )
 
     def generate(self, batch: DeviceBatch) -> None:
-        """All passes of a batch, tokens into ``batch.out``. Hands work to the device and never waits for it."""
+        """All passes of a batch, tokens into ``batch.out``. Hands work over and never waits for the
+        device."""
         watch, out = self._watch, batch.out
         watch.begin()
         self._prefill(self.model, batch)
@@ -140,12 +143,12 @@ class Engine:
 
 
 def forward(model: "PreTrainedModel", ids: Tensor, positions: Tensor, mask: Tensor, slab: Slab) -> Tensor:
-    """One pass: new slots ``ids`` [B, Q] at ``positions`` [B, Q] go into the slab; the most likely next tokens [B].
+    """One pass: slots ``ids`` [B, Q] at ``positions`` [B, Q] go into the slab; the likeliest next tokens [B].
 
-    ``mask`` is [B, 1, Q, slots filled after the pass]. Only the last position goes through the output head: logits
-    of all of them would need B x Q x vocabulary values.
+    ``mask`` is [B, 1, Q, slots filled after the pass]. Only the last position goes through the output head:
+    logits of all of them would need B x Q x vocabulary values.
     """
-    # By position: the fourth parameter has two names over the versions, and a wrong name is swallowed silently.
+    # By position: the fourth parameter has two names over the versions, and a wrong one is silently lost.
     hidden = model.model(ids, mask, positions, slab, use_cache=True)[0]
     slab.advance(ids.shape[1])
     next_ids: Tensor = model.lm_head(hidden[:, -1]).argmax(dim=-1)

@@ -16,15 +16,16 @@ from traces.trace import Ints, Trace
 CLOCKS = ("wall", "cpu")
 """Clocks that a measured batch can be timed by: the wall, or the process's CPU time (CPU only)."""
 WARM_UP_TOKENS = 3
-"""Answer length of a warm-up batch: the prefill and both kinds of decode step (first, and following another)."""
+"""Answer length of a warm-up batch: the prefill and two decode steps."""
 
 
 class Measured:
     """Runs batches of a trace on an engine.
 
-    ``clock`` says which time the four parts of :class:`~sim.executor.BatchTimes` hold. Before a batch of a shape
-    (rows, power of two of the prompt) that has not run yet, the same shape is run once and thrown away, unless
-    ``warm_up`` is off; ``warm_ups`` counts these. Prompts and memory are made ready outside the timing too.
+    ``clock`` says which time the four parts of :class:`~sim.executor.BatchTimes` hold. Before a batch of a
+    shape (rows, power of two of the prompt) that has not run yet, the same shape is run once and thrown away,
+    unless ``warm_up`` is off; ``warm_ups`` counts these. Prompts and memory are made ready outside the timing
+    too.
     """
 
     def __init__(
@@ -54,8 +55,8 @@ class Measured:
     def run(self, requests: Sequence[int]) -> BatchTimes:
         """Serve these requests together on the device.
 
-        Running out of memory is an outcome, not an error: ``measured.failed`` says so with the shape, the time until
-        then is overhead, and the next batch finds the memory free.
+        Running out of memory is an outcome, not an error: ``measured.failed`` says so with the shape, the
+        time until then is overhead, and the next batch finds the memory free.
 
         Raises:
             InputError: more requests than this engine takes at once.

@@ -1,7 +1,7 @@
 """Left padding, positions and masks of a batch: pure functions of its prompts.
 
-Padding goes to the left so that every row's last prompt token stands in the last column, where its first new token
-comes from. The engine pads for itself; which side a tokenizer would choose plays no part.
+Padding goes to the left so that every row's last prompt token stands in the last column, where its first new
+token comes from. The engine pads for itself; which side a tokenizer would choose plays no part.
 """
 
 from collections.abc import Sequence
@@ -29,12 +29,12 @@ def left_padded(prompts: Sequence[Ints], pad_id: int) -> tuple[Ints, Ints]:
 
 
 def filled(pads: Tensor, slots: int) -> Tensor:
-    """Which of the first ``slots`` slots hold a token rather than a pad, boolean [B, slots]; ``pads`` is [B]."""
+    """Which of the first ``slots`` slots hold a token, not a pad, boolean [B, slots]; ``pads`` is [B]."""
     return torch.arange(slots, device=pads.device) >= pads[:, None]
 
 
 def prompt_positions(pads: Tensor, prompt: int) -> Tensor:
-    """Position of each slot of the padded prompt, counted from the row's own first token [B, P]; pads get 0."""
+    """Position of each prompt slot, counted from the row's own first token, [B, P]; pads get 0."""
     return (filled(pads, prompt).long().cumsum(dim=1) - 1).clamp_(min=0)
 
 
@@ -50,5 +50,6 @@ def prefill_mask(pads: Tensor, prompt: int) -> Tensor:
 
 
 def decode_mask(pads: Tensor, capacity: int) -> Tensor:
-    """What the newest token of each row may see, boolean [B, 1, 1, capacity]; cut it to the context of a step."""
+    """What the newest token of each row may see, boolean [B, 1, 1, capacity]; a step cuts it to its
+    context."""
     return filled(pads, capacity)[:, None, None, :]

@@ -1,12 +1,14 @@
 """Where the time of one batch goes: marks at the boundaries of its passes, read after the last one.
 
-On a CPU every mark reads two clocks, the wall and the process's own CPU time, which other programs on the machine
-do not disturb. On CUDA the marks are events in the stream: reading a clock there would say when work was handed
-over, not when it was done, and waiting for the device at each step would slow what is being measured.
+On a CPU every mark reads two clocks, the wall and the process's own CPU time, which other programs on the
+machine do not disturb. On CUDA the marks are events in the stream: reading a clock there would say when work
+was handed over, not when it was done, and waiting for the device at each step would slow what is being
+measured.
 """
 
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -44,8 +46,8 @@ class PassTimes:
 class Stopwatch(Protocol):
     """Takes the time of one batch after another.
 
-    Calls come in this order: ``start``, ``begin`` just before the prefill, ``lap`` after the prefill and after each
-    decode step, ``finish`` once the tokens are on the host.
+    Calls come in this order: ``start``, ``begin`` just before the prefill, ``lap`` after the prefill and
+    after each decode step, ``finish`` once the tokens are on the host.
     """
 
     def start(self, passes: int) -> None:
@@ -93,7 +95,8 @@ class HostStopwatch:
 
 
 def _timeline(marks_ns: list[int]) -> Timeline:
-    parts = np.diff(np.array(marks_ns, np.int64))
+    marks = np.array(marks_ns, np.int64)
+    parts: Ints = marks[1:] - marks[:-1]
     return Timeline(int(parts[0]), parts[1:-1], int(parts[-1]))
 
 
@@ -111,7 +114,7 @@ class CudaStopwatch:
     def start(self, passes: int) -> None:
         """Read the wall clock; events are kept from batch to batch."""
         while len(self._events) < passes + 1:
-            self._events.append(torch.cuda.Event(enable_timing=True))
+            self._events.append(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
         self._next = 0
         self._start_ns = time.perf_counter_ns()
 
@@ -130,9 +133,7 @@ class CudaStopwatch:
         total_ns = time.perf_counter_ns() - self._start_ns
         marks = self._events[: self._next]
         # One difference per pass: a float of milliseconds since the start would lose digits in a long batch.
-        step_ns = np.array(
-            [round(a.elapsed_time(b) * 1e6) for a, b in zip(marks, marks[1:], strict=False)], np.int64
-        )
+        step_ns = np.array([round(a.elapsed_time(b) * 1e6) for a, b in pairwise(marks)], np.int64)
         overhead_ns = max(total_ns - int(step_ns.sum()), 0)
         before_ns = min(self._begin_ns - self._start_ns, overhead_ns)
         return PassTimes(Timeline(before_ns, step_ns, overhead_ns - before_ns), None)

@@ -4,7 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
 
 from real.attention import ATTENTION
 from sim.models import DTYPE_BYTES, ModelShape, model_shape
@@ -52,7 +58,8 @@ def load_model(
     """The model ``name`` on a device, ready to answer.
 
     ``weights`` is ``random`` (dimensions of the table, values from the seed), a folder written by
-    ``save_pretrained``, or a hub name; with the last two the weights' own configuration says what the model is.
+    ``save_pretrained``, or a hub name; with the last two the weights' own configuration says what the model
+    is.
 
     Raises:
         InputError: the weights cannot be had, or are not of a model this engine runs.
@@ -68,7 +75,7 @@ def load_model(
 
 
 def model_config(shape: ModelShape) -> "Qwen3Config | Qwen3MoeConfig":
-    """The configuration of a shape, every dimension explicit: the library's defaults are no released model."""
+    """The configuration of a shape, all dimensions explicit: the library's defaults are no released model."""
     common = {
         "vocab_size": shape.vocab_size,
         "hidden_size": shape.hidden_size,
@@ -113,7 +120,7 @@ def shape_of(model: "PreTrainedModel", name: str) -> ModelShape:
 def random_model(
     shape: ModelShape, device: torch.device, dtype: torch.dtype, seed: int, std: float = STD
 ) -> "PreTrainedModel":
-    """A model of this shape with normal weights of deviation ``std`` and norms of 1, made on the device itself."""
+    """A model with normal weights of deviation ``std`` and norms of 1, made on the device itself."""
     config = model_config(shape)
     kind = Qwen3MoeForCausalLM if shape.experts else Qwen3ForCausalLM
     # Built without memory, so that no weight is first drawn by the library and then thrown away.
@@ -141,8 +148,8 @@ def _pretrained(source: str, device: torch.device, dtype: torch.dtype, local: bo
     except (OSError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"weights {source!r} cannot be loaded ({reason}); give {RANDOM!r}, a folder written by save_pretrained, "
-            "or a hub name already in the local cache or that can be fetched"
+            f"weights {source!r} cannot be loaded ({reason}); give {RANDOM!r}, a folder "
+            "written by save_pretrained, or a hub name that is in the local cache or can be fetched"
         ) from error
     layers = set(getattr(model.config, "layer_types", None) or ["full_attention"])
     if model.config.model_type not in ("qwen3", "qwen3_moe") or layers != {"full_attention"}:
