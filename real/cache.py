@@ -74,8 +74,7 @@ class SlabMemory:
             self._kept = torch.empty(values, dtype=self._dtype).zero_()
 
     def slab(self, rows: int, capacity: int) -> Slab:
-        """An empty slab, ``rows`` rows of ``capacity`` tokens; on a CPU it ends the life of the one
-        before."""
+        """An empty slab, ``rows`` rows of ``capacity`` tokens; on a CPU the one before dies with it."""
         self.reserve(rows, capacity)
         values = self._values(rows, capacity)
         flat = (

@@ -127,8 +127,7 @@ class Engine:
         )
 
     def generate(self, batch: DeviceBatch) -> None:
-        """All passes of a batch, tokens into ``batch.out``. Hands work over and never waits for the
-        device."""
+        """All passes of a batch, tokens into ``batch.out``. Never waits for the device."""
         watch, out = self._watch, batch.out
         watch.begin()
         self._prefill(self.model, batch)

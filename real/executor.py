@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -9,12 +10,15 @@ import torch
 from real.engine import Engine, Generated, is_out_of_memory
 from real.prompts import prompt_ids
 from real.timing import Timeline
-from sim.executor import BatchTimes, MeasuredBatch
+from sim.executor import BatchTimes, MeasuredBatch, measured_row_decode_ns
+from sim.record import RunRecord
+from sim.step import EXACT, Rounding
 from traces.errors import InputError, choices
 from traces.trace import Ints, Trace
 
-CLOCKS = ("wall", "cpu")
-"""Clocks that a measured batch can be timed by: the wall, or the process's CPU time (CPU only)."""
+Clock = Literal["wall", "cpu"]
+"""What a measured batch can be timed by: the wall, or the process's CPU time (on a CPU only)."""
+CLOCKS: tuple[Clock, ...] = ("wall", "cpu")
 WARM_UP_TOKENS = 3
 """Answer length of a warm-up batch: the prefill and two decode steps."""
 
@@ -25,7 +29,7 @@ class Measured:
     ``clock`` says which time the four parts of :class:`~sim.executor.BatchTimes` hold. Before a batch of a
     shape (rows, power of two of the prompt) that has not run yet, the same shape is run once and thrown away,
     unless ``warm_up`` is off; ``warm_ups`` counts these. Prompts and memory are made ready outside the timing
-    too.
+    too. Dummy rows, where ``rounding`` asks for them, are prompts of one token whose answer nobody reads.
     """
 
     def __init__(
@@ -33,7 +37,8 @@ class Measured:
         trace: Trace,
         engine: Engine,
         seed: int = 0,
-        clock: str = "wall",
+        clock: Clock = "wall",
+        rounding: Rounding = EXACT,
         warm_up: bool = True,
         keep_tokens: bool = False,
     ) -> None:
@@ -41,10 +46,15 @@ class Measured:
             raise InputError(f"unknown clock {clock!r}; known are {choices(CLOCKS)}")
         if clock == "cpu" and engine.device.type != "cpu":
             raise InputError(f"clock 'cpu' cannot time work on {engine.device}; use 'wall'")
+        if rounding.context_tokens != 1:
+            raise InputError(
+                f"the engine reads exact contexts; it cannot round to {rounding.context_tokens} tokens"
+            )
         self.trace = trace
         self.engine = engine
         self.seed = seed
         self.clock = clock
+        self.rounding = rounding
         self.warm_ups = 0
         """Batches run to warm up, in no time that is reported."""
         self.tokens: dict[int, Ints] | None = {} if keep_tokens else None
@@ -63,8 +73,9 @@ class Measured:
         """
         index = np.asarray(requests, np.int64)
         outputs = self.trace.output_tokens[index]
-        rows, prompt, output = len(index), int(self.trace.prompt_tokens[index].max()), int(outputs.max())
-        prompts = self._prompts(index)
+        rows = int(self.rounding.rows(len(index)))
+        prompt, output = int(self.trace.prompt_tokens[index].max()), int(outputs.max())
+        prompts = self._prompts(index) + [np.zeros(1, np.int64)] * (rows - len(index))
         if self._warm_up:
             self.warm(rows, prompt)
         result = self._attempt(prompts, rows, prompt, output)
@@ -75,11 +86,15 @@ class Measured:
             cpu = nothing if self.engine.device.type == "cpu" else None
             return BatchTimes(max(result, 1), 0, 0, 0, MeasuredBatch(nothing, cpu, peak, failed))
         if self.tokens is not None:
-            for request, row, length in zip(index.tolist(), result.tokens, outputs, strict=True):
+            for request, row, length in zip(index.tolist(), result.tokens, outputs, strict=False):
                 self.tokens[request] = row[:length]
         times = result.times
         measured = MeasuredBatch(times.wall.step_ns, times.cpu.step_ns if times.cpu else None, peak)
         return batch_times(times.cpu if self.clock == "cpu" and times.cpu else times.wall, measured)
+
+    def row_decode_ns(self, record: RunRecord) -> Ints:
+        """Time from the end of its batch's prefill to each row's own last token, from the measured steps."""
+        return measured_row_decode_ns(record, self.clock)
 
     def warm(self, rows: int, prompt: int) -> None:
         """Run a batch of this shape and throw it away, if none of its kind has run yet."""

@@ -50,6 +50,5 @@ def prefill_mask(pads: Tensor, prompt: int) -> Tensor:
 
 
 def decode_mask(pads: Tensor, capacity: int) -> Tensor:
-    """What the newest token of each row may see, boolean [B, 1, 1, capacity]; a step cuts it to its
-    context."""
+    """What each row's newest token may see, boolean [B, 1, 1, capacity]; a step cuts it to its context."""
     return filled(pads, capacity)[:, None, None, :]

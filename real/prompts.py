@@ -9,7 +9,6 @@ ORDINARY_TOKENS = 151_643
 
 
 def prompt_ids(seed: int, source_row: int, tokens: int, vocab_size: int) -> Ints:
-    """``tokens`` ids drawn uniformly from the ordinary ones, fixed by the seed and the request's source
-    row."""
+    """``tokens`` ids drawn uniformly from the ordinary ones, fixed by seed and source row."""
     generator = np.random.default_rng([seed, source_row])
     return generator.integers(min(vocab_size, ORDINARY_TOKENS), size=tokens, dtype=np.int64)
