@@ -42,6 +42,9 @@ class Queue:
         self._passed_over: list[int] = []  # older requests that a policy left behind, rising
         self._head = 0  # the first request never taken nor passed over
         self._tail = 0  # the first request that has not arrived
+        self._count = len(self._arrival)
+        self.ended = False
+        """No further request will come."""
 
     def __len__(self) -> int:
         return len(self._passed_over) + self._tail - self._head
@@ -57,15 +60,12 @@ class Queue:
 
     def fitting(self, rows: int) -> int:
         """How many of the ``rows`` oldest fit into memory together; all that wait if fewer do and all fit."""
-        rows = min(rows, len(self))
+        waiting = len(self._passed_over) + self._tail - self._head
+        if rows > waiting:
+            rows = waiting
         return rows if self._limit is None else self._limit.fitting(self._oldest(rows))
 
     # What follows is the server's, not the policy's.
-
-    @property
-    def ended(self) -> bool:
-        """No further request will come."""
-        return self._tail == len(self._arrival)
 
     @property
     def next_arrival_ns(self) -> int:
@@ -75,13 +75,14 @@ class Queue:
     def admit(self, now_ns: int) -> None:
         """Let in every arrival up to and including now."""
         tail, arrival = self._tail, self._arrival
-        if tail == len(arrival) or arrival[tail] > now_ns:
+        if self.ended or arrival[tail] > now_ns:
             return
-        near = min(tail + 64, len(arrival))  # most often only a few have come since the last look
-        if arrival[near - 1] > now_ns:
+        near = tail + 16  # most often only a few have come since the last look
+        if near < self._count and arrival[near] > now_ns:
             self._tail = bisect_right(arrival, now_ns, tail, near)
         else:
-            self._tail = bisect_right(arrival, now_ns, near - 1)
+            self._tail = bisect_right(arrival, now_ns, tail)
+            self.ended = self._tail == self._count
 
     def wake_ns(self, until_waiting: int) -> int | None:
         """When ``until_waiting`` requests wait, the next one no longer fits into memory, or the stream ends,
@@ -90,11 +91,11 @@ class Queue:
             return None
         wanted = self._head + until_waiting - len(self._passed_over)
         if self._limit is not None:
-            ahead = self._passed_over + list(range(self._head, min(wanted, len(self._arrival))))
+            ahead = self._passed_over + list(range(self._head, min(wanted, self._count)))
             fitting = self._limit.fitting(ahead)
             if fitting < len(ahead):
                 wanted = self._head + fitting + 1 - len(self._passed_over)
-        return self._arrival[max(min(wanted, len(self._arrival)) - 1, self._tail)]
+        return self._arrival[max(min(wanted, self._count) - 1, self._tail)]
 
     def _oldest(self, rows: int) -> Sequence[int]:
         if not self._passed_over:

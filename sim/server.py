@@ -113,21 +113,22 @@ def _server(
 ) -> Generator[simpy.Event, None, None]:
     timeout = env.timeout
     decide, run = policy.decide, executor.run
-    write = log.batches.extend
+    write, serve_more = log.batches.extend, log.served.extend
+    now: int = env.now  # type: ignore[assignment]  # SimPy says float; here every delay is an int
     while True:
-        now: int = env.now  # type: ignore[assignment]  # SimPy says float; here every delay is an int
         queue.admit(now)
-        if not queue:
-            if queue.ended:
-                return
-            yield timeout(queue.next_arrival_ns - now)
-            continue
-        decision = decide(queue, now, queue.ended)
-        if isinstance(decision, Wait):
-            wakes = [t for t in (decision.until_ns, queue.wake_ns(decision.until_waiting)) if t is not None]
-            if not wakes or min(wakes) <= now:
-                raise RuntimeError(f"policy {policy} waits at {now} ns for {decision}, which never comes")
-            yield timeout(min(wakes) - now)
+        if queue:
+            decision = decide(queue, now, queue.ended)
+            wake = _wake_ns(queue, decision, now) if isinstance(decision, Wait) else None
+        elif queue.ended:
+            return
+        else:
+            wake = queue.next_arrival_ns
+        if wake is not None:
+            # Nothing else happens while one server waits, so only a clock that really runs needs an event for it.
+            if clock is not None:
+                yield timeout(wake - now)
+            now = wake
             continue
         requests = queue.take(decision.rows)
         if names is not None:
@@ -135,12 +136,23 @@ def _server(
         lag = 0 if clock is None else max(clock() - now, 0)
         before, prefill, decode, after, measured = run(requests)
         write((len(requests), now + lag, lag, before, prefill, decode, after, decision.closed_by))
-        log.served.extend(requests)
+        serve_more(requests)
         if measured is not None:
             log.measured.append(measured)
         if progress is not None:
             progress(len(log.served))
-        yield timeout(lag + before + prefill + decode + after)
+        now += lag + before + prefill + decode + after
+        yield timeout(now - env.now)  # type: ignore[arg-type]
+
+
+def _wake_ns(queue: Queue, wait: Wait, now_ns: int) -> int:
+    """When to ask the policy again."""
+    wake, due = queue.wake_ns(wait.until_waiting), wait.until_ns
+    if wake is None or (due is not None and due < wake):
+        wake = due
+    if wake is None or wake <= now_ns:
+        raise RuntimeError(f"at {now_ns} ns a policy waits for {wait}, which will never come")
+    return wake
 
 
 def _record(

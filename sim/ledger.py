@@ -1,0 +1,248 @@
+"""The time ledger: every nanosecond of makespan x servers in exactly one line.
+
+A batch's passes are peeled in a fixed order, and a line is the difference of two successive costs:
+
+    as run -> without dummy rows -> without finished rows -> each row at its own context; useful remains.
+
+In prefill the last two are one: each row at its own length, pad attention gone too. Idle rows and padded context
+overlap, so the reverse order (own context first, then without finished rows) is given beside as the other end of a
+range. A measured batch's prefill and decode time is split in the shares a cost model gives for that batch and phase.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sim.cost import CostModel, nanoseconds
+from sim.lines import Lines, line_sums_ns
+from sim.pricing import Prices, by_value
+from sim.record import RunRecord
+from sim.step import own_prefill, padded_prefill
+from traces.slots import batch_sum
+from traces.trace import Floats, Ints
+
+LINES = (
+    "useful_prefill",
+    "prefill_padding",
+    "useful_decode",
+    "padded_context",
+    "idle_rows",
+    "dummy_rows",
+    "batch_overhead",
+    "forming",
+    "no_work",
+)
+BLOCK_ROWS = 1 << 16
+"""Rows peeled at a time: what a block needs stays in the processor's cache."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Nanoseconds of each line; they sum to makespan x servers exactly."""
+
+    lines_ns: dict[str, int]
+    reverse_ns: dict[str, int]
+    """``padded_context`` and ``idle_rows`` when peeled in the reverse order."""
+    negative: tuple[str, ...]
+    """Lines below zero: the cost model is not monotone there."""
+    split_by: str
+    """The cost model whose prices made the split."""
+
+    @property
+    def total_ns(self) -> int:
+        """Makespan x servers."""
+        return sum(self.lines_ns.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Lines in seconds, the reverse order, and who split."""
+        seconds = {name: round(value / 1e9, 9) for name, value in self.lines_ns.items()}
+        reverse = {name: round(value / 1e9, 9) for name, value in self.reverse_ns.items()}
+        return {
+            **seconds,
+            "total": round(self.total_ns / 1e9, 9),
+            "reverse_order": reverse,
+            "negative_lines": list(self.negative),
+            "split_by": self.split_by,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Peeled:
+    """What each batch would cost, nanoseconds by the cost model, one column a stage."""
+
+    prefill: Ints
+    prefill_real_rows: Ints
+    prefill_own: Ints
+    decode: Ints
+    decode_real_rows: Ints
+    decode_unfinished: Ints
+    decode_own: Floats
+    decode_own_all_rows: Floats
+    """Every row at its own context, finished ones too: the middle of the reverse order."""
+
+
+def ledger(record: RunRecord, prices: Prices) -> Ledger:
+    """Split a run's time. ``prices`` are those the run was simulated with, or, for a measured run, those of the
+    model that splits each batch's time."""
+    peeled = peel(record, prices)
+    b = record.batches
+    prefill_scale, decode_scale = _scale(b.prefill_ns, peeled.prefill), _scale(b.decode_ns, peeled.decode)
+
+    def prefill(more: Ints, less: Ints) -> float:
+        return _dot(more - less, prefill_scale)
+
+    def decode(more: Ints | Floats, less: Ints | Floats) -> float:
+        return _dot(more - less, decode_scale)
+
+    dummy_prefill = prefill(peeled.prefill, peeled.prefill_real_rows)
+    dummy_decode = decode(peeled.decode, peeled.decode_real_rows)
+    lines = {
+        "prefill_padding": round(prefill(peeled.prefill_real_rows, peeled.prefill_own)),
+        "padded_context": round(decode(peeled.decode_unfinished, peeled.decode_own)),
+        "idle_rows": round(decode(peeled.decode_real_rows, peeled.decode_unfinished)),
+        "dummy_rows": round(dummy_prefill) + round(dummy_decode),
+    }
+    reverse = {
+        "padded_context": round(decode(peeled.decode_real_rows, peeled.decode_own_all_rows)),
+        "idle_rows": round(decode(peeled.decode_own_all_rows, peeled.decode_own)),
+    }
+    passes = int((record.batch_rows.size + record.longest_output_tokens - 1).sum())
+    lines = {name: 0 if -passes <= value < 0 else value for name, value in lines.items()}
+    reverse = {name: 0 if -passes <= value < 0 else value for name, value in reverse.items()}
+    forming, no_work = idle_time(record)
+    lines["useful_prefill"] = _total(b.prefill_ns) - lines["prefill_padding"] - round(dummy_prefill)
+    lines["useful_decode"] = (
+        _total(b.decode_ns) - lines["padded_context"] - lines["idle_rows"] - (lines["dummy_rows"] - round(dummy_prefill))
+    )
+    lines["batch_overhead"] = _total(b.before_ns) + _total(b.after_ns)
+    lines["forming"], lines["no_work"] = forming, no_work
+    return Ledger(
+        lines_ns={name: lines[name] for name in LINES},
+        reverse_ns=reverse,
+        negative=tuple(name for name in LINES if lines[name] < 0),
+        split_by=prices.model.name,
+    )
+
+
+def _total(column: Ints) -> int:
+    return int(column.sum())
+
+
+def _scale(took_ns: Ints, priced_ns: Ints) -> Floats | None:
+    """Measured by modelled time of each batch; None where they are the same, as in every simulated run."""
+    return None if np.array_equal(took_ns, priced_ns) else took_ns / np.maximum(priced_ns, 1)
+
+
+def _dot(column: Ints | Floats, scale: Floats | None) -> float:
+    return column.sum().item() if scale is None else float(np.dot(column, scale))  # type: ignore[no-any-return]
+
+
+def idle_time(record: RunRecord) -> tuple[int, int]:
+    """Nanoseconds the one server was free: while a request waited (forming), and while none did (no work)."""
+    start, end = record.batches.start_ns, record.end_ns
+    if not len(start):
+        return 0, 0
+    arrival = record.requests.arrival_ns
+    free_from = np.concatenate([[arrival[0]], end[:-1]])
+    oldest = np.minimum.reduceat(record.per_row(arrival), record.batches.first_row)
+    # What waits at a start is whatever is served then or later, and what is never served.
+    oldest = np.minimum.accumulate(oldest[::-1])[::-1]
+    waiting = np.flatnonzero(record.requests.status == 3)
+    if len(waiting):
+        oldest = np.minimum(oldest, arrival[waiting[0]])
+    forming = start - np.clip(oldest, free_from, start)
+    return _total(forming), _total(start - free_from - forming)
+
+
+def peel(record: RunRecord, prices: Prices) -> Peeled:
+    """Price every stage of every batch, block by block."""
+    first, rows = record.batches.first_row, record.batch_rows
+    cuts = np.searchsorted(first, np.arange(0, len(record.rows.request) + BLOCK_ROWS, BLOCK_ROWS))
+    cuts = np.unique(np.append(cuts, len(first)))
+    stages = [
+        _peel_block(record, prices, slice(low, high)) for low, high in zip(cuts[:-1], cuts[1:], strict=True)
+    ]
+    if not stages:
+        nothing, nothing_f = np.empty(0, np.int64), np.empty(0)
+        return Peeled(*[nothing] * 6, nothing_f, nothing_f)
+    columns = zip(*stages, strict=True)
+    assert len(rows) == sum(len(stage[0]) for stage in stages)
+    return Peeled(*(np.concatenate(column) for column in columns))
+
+
+def _peel_block(record: RunRecord, prices: Prices, block: slice) -> tuple[Any, ...]:
+    model = prices.model
+    rows = record.batch_rows[block]
+    begin = int(record.batches.first_row[block.start])
+    first = record.batches.first_row[block] - begin
+    span = slice(begin, begin + int(rows.sum()))
+    prompt, output = record.row_prompt_tokens[span], record.row_output_tokens[span]
+    longest, longest_output = record.padded_prompt_tokens[block], record.longest_output_tokens[block]
+    computed = rows + record.batches.dummy_rows[block]
+
+    sums, squares = batch_sum(prompt, first), batch_sum(prompt * prompt, first)
+    prefill_real = nanoseconds(model, padded_prefill(rows, longest))
+    prefill = prefill_real if computed is rows else nanoseconds(model, padded_prefill(computed, longest))
+    prefill_own = nanoseconds(model, own_prefill(rows, sums, squares, longest))
+
+    last_context = longest + longest_output - 1
+    decode_real = _between(prices, rows, longest, last_context)
+    decode = decode_real if np.array_equal(computed, rows) else _between(prices, computed, longest, last_context)
+
+    # Rows by falling output inside each batch: row number j of a batch is the last of the j rows still running.
+    order = _by_falling_output(first, rows, output)
+    prompt, output = prompt[order], output[order]
+    batch = np.repeat(np.arange(len(rows)), rows)
+    running = np.arange(1, len(output) + 1) - np.repeat(first, rows)
+    next_output = np.append(output[1:], 1)
+    next_output[first[1:] - 1] = 1
+    padded = longest[batch]
+    unfinished = _between(prices, running, padded + next_output - 1, padded + output - 1)
+    lines = Lines(
+        rows=running,
+        kv_tokens=_running_sum(prompt, first, rows),
+        context=_running_max(prompt, batch),
+        first=next_output,
+        last=output - 1,
+    )
+    own = line_sums_ns(model, lines)
+    all_rows = Lines(rows, sums, longest, np.ones_like(rows), longest_output - 1)
+    return (
+        prefill,
+        prefill_real,
+        prefill_own,
+        decode,
+        decode_real,
+        batch_sum(unfinished, first),
+        np.add.reduceat(own, first),
+        line_sums_ns(model, all_rows),
+    )
+
+
+def _between(prices: Prices, rows: Ints, start_context: Ints, last_context: Ints) -> Ints:
+    """Padded decode steps at contexts above ``start_context`` up to ``last_context``, for each pair of them."""
+    result = np.empty(len(rows), np.int64)
+    for count, index in by_value(rows):
+        prefix = prices.prefix(count)
+        result[index] = prefix[last_context[index]] - prefix[start_context[index]]
+    return result
+
+
+def _by_falling_output(first: Ints, rows: Ints, output: Ints) -> Ints:
+    """Order of rows: batch after batch, longest output first. One sort of packed integers."""
+    batch = np.repeat(np.arange(len(rows)), rows)
+    place = np.arange(len(output))
+    top, bits = int(output.max()), int(len(output) - 1).bit_length()
+    packed = ((batch * (top + 1) + (top - output)) << bits) | place
+    return np.sort(packed) & ((1 << bits) - 1)
+
+
+def _running_sum(values: Ints, first: Ints, rows: Ints) -> Ints:
+    total = np.cumsum(values)
+    return total - np.repeat(total[first] - values[first], rows)
+
+
+def _running_max(values: Ints, batch: Ints) -> Ints:
+    lift = batch * (int(values.max()) + 1)
+    return np.maximum.accumulate(values + lift) - lift

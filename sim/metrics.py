@@ -1,0 +1,158 @@
+"""Latency and throughput of a run, as pure functions of its record. Definitions stand in the README."""
+
+from typing import Any
+
+import numpy as np
+
+from sim.passes import passes_done, token_gaps
+from sim.pricing import Prices
+from sim.record import CLOSED_BY, COMPLETED, STATUSES, RunRecord
+from sim.stats import Summary, summary, weighted_summary
+from traces.slots import batch_sum
+from traces.trace import Floats, Ints
+
+LATENCIES = ("queue", "forming", "backlog", "ttft", "tpot", "itl", "e2e", "e2e_batch")
+
+
+def busy_before(record: RunRecord, at_ns: Ints) -> Ints:
+    """Nanoseconds of batches that the one server has run before each time."""
+    start, took = record.batches.start_ns, record.end_ns - record.batches.start_ns
+    if not len(start):
+        return np.zeros_like(at_ns)
+    before = np.cumsum(took) - took
+    i = np.searchsorted(start, at_ns, side="right") - 1
+    inside = before[i] + np.minimum(at_ns - start[i], took[i])
+    return np.where(i < 0, 0, inside)
+
+
+def latency_columns(record: RunRecord) -> dict[str, Ints | Floats]:
+    """Nanoseconds of each completed request, in batch order; ``tpot`` only of those with more than one token.
+
+    Queue = start - arrival; backlog is the part of it in which the server was busy, forming the rest. TTFT is the
+    end of prefill - arrival. E2E ends at the request's own last token, ``e2e_batch`` when its batch returns.
+    """
+    done = record.row_completed
+    everyone = bool(done.all())
+
+    def kept(column: Ints) -> Ints:
+        return column if everyone else column[done]
+
+    arrival = kept(record.per_row(record.requests.arrival_ns))
+    start, first = kept(record.spread(record.batches.start_ns)), kept(record.spread(record.prefill_end_ns))
+    last, returned = kept(record.rows.last_token_ns), kept(record.spread(record.end_ns))
+    busy_at_start = kept(record.spread(busy_before(record, record.batches.start_ns)))
+    gaps = kept(record.row_output_tokens) - 1
+    queue, backlog = start - arrival, busy_at_start - busy_before(record, arrival)
+    several = gaps > 0
+    return {
+        "queue": queue,
+        "forming": queue - backlog,
+        "backlog": backlog,
+        "ttft": first - arrival,
+        "tpot": (last - first)[several] / gaps[several],
+        "e2e": last - arrival,
+        "e2e_batch": returned - arrival,
+    }
+
+
+def latency(record: RunRecord, prices: Prices | None) -> dict[str, Summary]:
+    """Summary of each latency, seconds. ``itl`` pools all gaps between tokens of all requests."""
+    columns: dict[str, Summary] = {name: summary(column) for name, column in latency_columns(record).items()}
+    columns["itl"] = weighted_summary(*token_gaps(record, prices))
+    return {name: columns[name] for name in LATENCIES}
+
+
+def waiting_intervals(record: RunRecord) -> tuple[Ints, Ints]:
+    """When the queue was not empty: starts and ends of the maximal intervals, ns. A request that was never served
+    waited until the last batch returned; a rejected one never waited."""
+    r = record.requests
+    arrival, start = record.per_row(r.arrival_ns), record.spread(record.batches.start_ns)
+    unserved = np.flatnonzero(r.status == STATUSES.index("unfinished"))
+    unserved = np.setdiff1d(unserved, record.rows.request, assume_unique=True)
+    if len(unserved):
+        arrival = np.concatenate([arrival, r.arrival_ns[unserved]])
+        start = np.concatenate([start, np.full(len(unserved), record.end_ns.max(initial=0))])
+    if np.any(np.diff(arrival) < 0):
+        order = np.argsort(arrival, kind="stable")
+        arrival, start = arrival[order], start[order]
+    if not len(arrival):
+        return arrival, arrival
+    until = np.maximum.accumulate(start)
+    new = np.concatenate([[True], arrival[1:] > until[:-1]])
+    last = np.append(np.flatnonzero(new)[1:] - 1, len(arrival) - 1)
+    since, until = arrival[new], until[last]
+    waited = until > since
+    return since[waited], until[waited]
+
+
+def tokens_while_waiting(record: RunRecord, prices: Prices | None) -> tuple[int, int]:
+    """Useful tokens that came out while the queue was not empty, and for how many ns it was not.
+
+    Intervals are (from, until]. Each ends at a batch's start, so at most one begins in the time of any batch.
+    """
+    since, until = waiting_intervals(record)
+    b = record.batches
+    if not len(b.start_ns) or not len(since):
+        return 0, 0
+    useful = np.where(record.row_completed, record.row_output_tokens, 0)
+    tokens = batch_sum(useful, b.first_row)
+    before = np.concatenate([[0], np.cumsum(tokens)])
+    at_until = before[np.searchsorted(b.start_ns, until, side="left")]
+    holder = np.searchsorted(b.start_ns, since, side="right") - 1
+    inside = holder >= 0
+    elapsed = np.zeros(len(tokens), np.int64)
+    elapsed[holder[inside]] = since[inside] - (b.start_ns + b.before_ns)[holder[inside]]
+    done = passes_done(record, prices, elapsed)
+    emitted = batch_sum(np.minimum(useful, record.spread(done)), b.first_row)
+    at_since = np.where(inside, before[holder] + emitted[holder], 0)
+    return int((at_until - at_since).sum()), int((until - since).sum())
+
+
+def throughput(record: RunRecord, prices: Prices | None) -> dict[str, Any]:
+    """Rates of the run, per second of makespan unless the name says otherwise; null where there is no time.
+
+    Useful output tokens only; ``computed_output_slots_per_s`` counts idle rows too and is never throughput.
+    """
+    makespan_s = record.makespan_ns / 1e9
+    busy_s = int((record.end_ns - record.batches.start_ns).sum()) / 1e9
+    done = record.row_completed
+    useful = int(record.row_output_tokens[done].sum())
+    waiting_tokens, waiting_ns = tokens_while_waiting(record, prices)
+    arrivals = record.requests.arrival_ns
+    offered_s = int(arrivals[-1] - arrivals[0]) / 1e9
+
+    def rate(amount: float, seconds: float) -> float | None:
+        return round(amount / seconds, 9) if seconds > 0 else None
+
+    return {
+        "makespan_s": round(makespan_s, 9),
+        "busy_s": round(busy_s, 9),
+        "utilisation": rate(busy_s, makespan_s * record.servers),
+        "offered_requests_per_s": rate(len(arrivals) - 1, offered_s),
+        "completed_requests_per_s": rate(record.count(COMPLETED), makespan_s),
+        "output_tokens_per_s": rate(useful, makespan_s),
+        "output_tokens_per_s_while_waiting": rate(waiting_tokens, waiting_ns / 1e9),
+        "computed_output_slots_per_s": rate(
+            int((record.batch_rows * record.longest_output_tokens).sum()), makespan_s
+        ),
+        "prompt_tokens_per_s": rate(int(record.row_prompt_tokens[done].sum()), makespan_s),
+    }
+
+
+def requests(record: RunRecord) -> dict[str, int]:
+    """How many came in and how each ended."""
+    return {
+        "in": len(record.requests.status),
+        **{name: record.count(status) for status, name in enumerate(STATUSES)},
+    }
+
+
+def batches(record: RunRecord) -> dict[str, Any]:
+    """Batches: how many, why each closed, and how large they were."""
+    closed = np.bincount(record.batches.closed_by, minlength=len(CLOSED_BY)).tolist()
+    sizes, counts = np.unique(record.batch_rows, return_counts=True)
+    return {
+        "count": len(record.batch_rows),
+        "closed_by": dict(zip(CLOSED_BY, closed, strict=True)),
+        "size_histogram": {str(size): count for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)},
+    }

@@ -1,0 +1,168 @@
+"""Records on disk: a folder with Parquet for the columns and JSON for the set-up.
+
+``requests.parquet`` has one row a request of the trace, ``batches.parquet`` one a batch, ``steps.parquet`` (measured
+runs only) one a forward pass. Saving what was loaded gives the same bytes.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sim.record import CLOSED_BY, STATUSES, Batches, Measured, Requests, Rows, RunRecord, broken_laws
+from traces.errors import InputError
+from traces.trace import Ints
+
+FORMAT = "static-batching record 1"
+SETUP, REQUESTS, BATCHES, STEPS = "setup.json", "requests.parquet", "batches.parquet", "steps.parquet"
+
+
+def save(record: RunRecord, folder: Path) -> None:
+    """Write a record whole or not at all; an older record in the folder is replaced, anything else refused."""
+    folder = Path(folder)
+    if folder.exists() and not (folder / SETUP).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder}: exists and is not a record; name a new or empty folder")
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    try:
+        part.mkdir(parents=True)
+        _write(record, part)
+        old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
+        if folder.exists():
+            folder.rename(old)
+        part.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _write(record: RunRecord, folder: Path) -> None:
+    b, measured = record.batches, record.measured
+    document: dict[str, Any] = {"format": FORMAT, "setup": dict(record.setup)}
+    if measured is not None:
+        document["failed"] = {str(batch): why for batch, why in measured.failed.items()}
+    text = json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    (folder / SETUP).write_text(text, encoding="utf-8")
+    _write_table(folder / REQUESTS, _request_columns(record))
+    batches: dict[str, Any] = {name: column for name, column in vars(b).items() if name != "first_row"}
+    batches = {"rows": record.batch_rows, **batches, "closed_by": _names(b.closed_by, CLOSED_BY)}
+    if measured is not None:
+        batches["passes"] = np.diff(measured.first_step, append=len(measured.step_wall_ns))
+        if measured.peak_memory_bytes is not None:
+            batches["peak_memory_bytes"] = measured.peak_memory_bytes
+        steps = {"wall_ns": measured.step_wall_ns, "cpu_ns": measured.step_cpu_ns}
+        _write_table(folder / STEPS, {name: column for name, column in steps.items() if column is not None})
+    _write_table(folder / BATCHES, batches)
+
+
+def _request_columns(record: RunRecord) -> dict[str, Any]:
+    """Requests in the trace's order; what did not happen to one is null."""
+    r, request = record.requests, record.rows.request
+    unserved = np.full(len(r.status), True)
+    unserved[request] = False
+
+    def at_requests(row_column: Ints) -> pa.Array:
+        column = np.zeros(len(r.status), np.int64)
+        column[request] = row_column
+        return pa.array(column, mask=unserved)
+
+    return {
+        "arrival_ns": r.arrival_ns,
+        "prompt_tokens": r.prompt_tokens,
+        "output_tokens": r.output_tokens,
+        "source_row": r.source_row,
+        "status": _names(r.status, STATUSES),
+        "batch": at_requests(record.spread(np.arange(len(record.batch_rows)))),
+        "start_ns": at_requests(record.spread(record.batches.start_ns)),
+        "first_token_ns": at_requests(record.spread(record.prefill_end_ns)),
+        "last_token_ns": at_requests(record.rows.last_token_ns),
+        "returned_ns": at_requests(record.spread(record.end_ns)),
+    }
+
+
+def _names(index: Ints, names: tuple[str, ...]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(index.astype(np.int8), list(names))
+
+
+def _write_table(path: Path, columns: dict[str, Any]) -> None:
+    pq.write_table(pa.table(columns), path, compression="zstd")
+
+
+def load(folder: Path) -> RunRecord:
+    """Read a record. What is missing, damaged or contradicts itself is an :class:`InputError`."""
+    folder = Path(folder)
+    if not (folder / SETUP).is_file():
+        raise InputError(f"{folder}: not a record (no {SETUP} in it)")
+    try:
+        document = json.loads((folder / SETUP).read_text(encoding="utf-8"))
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise InputError(f"{folder / SETUP}: not a record of the format {FORMAT!r}")
+        record = _read(document, folder)
+    except (ValueError, KeyError, TypeError, IndexError, pa.ArrowException, OSError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{folder}: damaged record: {error}") from error
+    broken = broken_laws(record)
+    if broken:
+        raise InputError(f"{folder}: the record contradicts itself: {'; '.join(broken)}")
+    return record
+
+
+def _read(document: dict[str, Any], folder: Path) -> RunRecord:
+    r, b = pq.read_table(folder / REQUESTS), pq.read_table(folder / BATCHES)
+    rows = _ints(b, "rows")
+    first_row = np.cumsum(rows) - rows
+    served = r.column("batch").is_valid().to_numpy()
+    index = np.flatnonzero(served)
+    batch = r.column("batch").filter(served).to_numpy().astype(np.int64)
+    order = np.argsort(batch, kind="stable")
+    if not np.array_equal(np.bincount(batch, minlength=len(rows)), rows):
+        raise InputError(f"{folder}: {REQUESTS} and {BATCHES} disagree on who was in which batch")
+    last_token_ns = r.column("last_token_ns").filter(served).to_numpy().astype(np.int64)
+    names = ("server", "start_ns", "lag_ns", "before_ns", "prefill_ns", "decode_ns", "after_ns", "dummy_rows")
+    columns = {name: _ints(b, name) for name in names}
+    return RunRecord(
+        setup=document["setup"],
+        requests=Requests(
+            *(_ints(r, name) for name in ("arrival_ns", "prompt_tokens", "output_tokens", "source_row")),
+            status=_indices(r, "status", STATUSES),
+        ),
+        rows=Rows(request=index[order], last_token_ns=last_token_ns[order]),
+        batches=Batches(first_row=first_row, closed_by=_indices(b, "closed_by", CLOSED_BY), **columns),
+        measured=_read_measured(document, folder, b) if (folder / STEPS).is_file() else None,
+    )
+
+
+def _read_measured(document: dict[str, Any], folder: Path, batches: pa.Table) -> Measured:
+    steps = pq.read_table(folder / STEPS)
+    passes = _ints(batches, "passes")
+    if passes.sum() != len(steps):
+        raise InputError(f"{folder}: {STEPS} has {len(steps)} passes, {BATCHES} counts {passes.sum()}")
+    return Measured(
+        first_step=np.cumsum(passes) - passes,
+        step_wall_ns=_ints(steps, "wall_ns"),
+        step_cpu_ns=_ints(steps, "cpu_ns") if "cpu_ns" in steps.column_names else None,
+        peak_memory_bytes=(
+            _ints(batches, "peak_memory_bytes") if "peak_memory_bytes" in batches.column_names else None
+        ),
+        failed={int(batch): why for batch, why in document["failed"].items()},
+    )
+
+
+def _ints(table: pa.Table, name: str) -> Ints:
+    column = table.column(name)
+    if column.null_count:
+        raise InputError(f"column {name} has {column.null_count} nulls")
+    return column.to_numpy().astype(np.int64, copy=False)  # type: ignore[no-any-return]
+
+
+def _indices(table: pa.Table, name: str, names: tuple[str, ...]) -> Ints:
+    values = pa.chunked_array(table.column(name)).cast(pa.string()).combine_chunks()
+    index = pa.compute.index_in(values, value_set=pa.array(names))
+    if index.null_count:
+        raise InputError(f"column {name} has an unknown value; known are {', '.join(names)}")
+    return index.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
