@@ -18,14 +18,22 @@ from typing import Any
 
 import numpy as np
 
+from sim.blocks import price_in_blocks
 from sim.hardware import Hardware, hardware
 from sim.models import DTYPE_BYTES, ModelShape, model_shape
 from sim.step import Step
 from traces.errors import InputError, choices
 from traces.trace import Floats
 
-BLOCK = 1 << 15
-"""Passes priced at a time: the working columns stay in the cache of a core."""
+COLUMNS = (
+    "prefill_tokens",
+    "decode_rows",
+    "prefill_pairs",
+    "prefill_kv_tokens",
+    "decode_kv_tokens",
+    "logit_rows",
+)
+"""What a pass is priced by."""
 
 
 @dataclass(frozen=True)
@@ -102,24 +110,9 @@ class Roofline:
 
     def seconds(self, steps: Step) -> Floats:
         """Seconds of each pass, in the shape of the columns."""
-        columns = [
-            np.ravel(column)
-            for column in (
-                steps.prefill_tokens,
-                steps.decode_rows,
-                steps.prefill_pairs,
-                steps.prefill_kv_tokens,
-                steps.decode_kv_tokens,
-                steps.logit_rows,
-            )
-        ]
-        out = np.empty(columns[0].size)
-        for start in range(0, out.size, BLOCK):
-            block = slice(start, start + BLOCK)
-            out[block] = self._block(*(column[block].astype(np.float64) for column in columns))
-        return out.reshape(np.shape(steps.prefill_tokens))
+        return price_in_blocks(steps, COLUMNS, self._price)
 
-    def _block(
+    def _price(
         self, prefill: Floats, rows: Floats, pairs: Floats, prefill_kv: Floats, kv: Floats, logits: Floats
     ) -> Floats:
         s, shape = self._scalars, self.shape

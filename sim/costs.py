@@ -1,0 +1,128 @@
+"""Cost models by name or file: the one place that knows all kinds.
+
+A new kind is one class and one line in ``KINDS``.
+"""
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sim.cost import CostModel
+from sim.fitted import Fitted
+from sim.grid import Grid
+from sim.hardware import Hardware
+from sim.models import ModelShape
+from sim.roofline import Roofline
+from traces.errors import InputError, choices
+
+KINDS: dict[str, Callable[[dict[str, Any]], CostModel]] = {
+    "roofline": Roofline.from_json,
+    "fitted": Fitted.from_json,
+    "grid": Grid.from_json,
+}
+"""How each kind of model is made from its JSON document."""
+
+
+def to_json(model: CostModel) -> dict[str, Any]:
+    """The document that :func:`from_json` makes this very model from."""
+    return model.to_json()
+
+
+def from_json(document: Any, place: str = "cost model") -> CostModel:
+    """The model that a JSON document describes.
+
+    Args:
+        document: what :func:`to_json` gave.
+        place: where the document stands, for error lines.
+
+    Raises:
+        InputError: unknown kind, missing key, wrong type, or a number that is none.
+    """
+    if not isinstance(document, dict):
+        raise InputError(f"{place}: expected a JSON object with a kind, not {type(document).__name__}")
+    kind = document.get("kind")
+    if kind not in KINDS:
+        raise InputError(f"{place}: unknown kind {kind!r}; known are {choices(KINDS)}")
+    try:
+        return KINDS[kind](document)
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+    except KeyError as error:
+        raise InputError(f"{place}: a {kind} model needs the key {error.args[0]!r}") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{place}: a {kind} model cannot be made of this: {error}") from None
+
+
+def load(cost: str, shape: ModelShape, hardware: Hardware, dtype: str, host: str = "eager") -> CostModel:
+    """The model that ``--cost`` names.
+
+    Args:
+        cost: ``roofline``, the path of a model file (JSON), or ``package.module:object`` with an object that
+            keeps the contract of :class:`~sim.cost.CostModel`, or a function of no argument that makes one.
+        shape: the model that a roofline prices.
+        hardware: the device that a roofline prices on.
+        dtype: the dtype that a roofline prices in.
+        host: who starts a roofline's kernels, ``eager`` or ``graph``.
+
+    Raises:
+        InputError: nothing of that name, or it is no cost model; one line with the reason.
+    """
+    if cost == "roofline":
+        return Roofline(shape, hardware, dtype, host)
+    path = Path(cost)
+    if path.is_dir():
+        raise InputError(
+            f"cost model {cost!r} is a folder; give a model file, roofline or package.module:object"
+        )
+    if not path.exists() and ":" in cost:
+        return _imported(cost)
+    return _from_file(path)
+
+
+def _from_file(path: Path) -> CostModel:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"cost model {str(path)!r}: {error.strerror}; give roofline, a file or package.module:object"
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not JSON (not even text)") from None
+    try:
+        document = json.loads(text, parse_constant=_no_number)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}: not JSON: {error.msg} in line {error.lineno}") from None
+    except _NotANumber as error:
+        raise InputError(f"{path}: holds {error}, which is no cost") from None
+    return from_json(document, str(path))
+
+
+class _NotANumber(Exception):
+    """NaN or an infinity in a file that may hold neither."""
+
+
+def _no_number(word: str) -> float:
+    raise _NotANumber(word)
+
+
+def _imported(cost: str) -> CostModel:
+    module_name, _, attribute = cost.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, ValueError) as error:
+        raise InputError(f"cost model {cost!r}: cannot import {module_name!r}: {error}") from None
+    except AttributeError:
+        raise InputError(f"cost model {cost!r}: module {module_name!r} has no {attribute!r}") from None
+    model = (
+        found() if callable(found) and (isinstance(found, type) or not hasattr(found, "seconds")) else found
+    )
+    missing = [name for name in CONTRACT if not hasattr(model, name)]
+    if missing:
+        raise InputError(f"cost model {cost!r} lacks {', '.join(missing)}; see sim.cost.CostModel")
+    return model  # type: ignore[no-any-return]
+
+
+CONTRACT = ("name", "batch_overhead_s", "seconds", "outside", "to_json")
+"""What an imported object must have; :class:`~sim.cost.CostModel` says what each means."""
