@@ -30,7 +30,8 @@ class Slots:
 
 
 def batch_max(values: Ints, first: Ints) -> Ints:
-    """Largest value of each batch; batch i is ``values[first[i]:first[i + 1]]``, the last one runs to the end."""
+    """Largest value of each batch; batch i is ``values[first[i]:first[i + 1]]``, the last one runs to the
+    end."""
     return np.maximum.reduceat(values, first) if len(first) else np.empty(0, np.int64)
 
 

@@ -43,9 +43,16 @@ class Trace:
     """False when the source has no arrival times: offline work, everything at time 0."""
     history: tuple[Mapping[str, Any], ...] = ()
     """Transforms applied since reading, first to last, each with its name and parameters."""
+    predicted_output_tokens: Ints | None = None
+    """What a policy may know of the outputs beforehand: guesses of at least one token; None: no guess."""
+    prompt_ids: NDArray[np.int32] | None = None
+    """Token ids of all prompts, one prompt after the other in order of arrival, where the source holds text:
+    ``prompt_tokens.sum()`` of them, so that a running sum of ``prompt_tokens`` says where each begins."""
 
     def __post_init__(self) -> None:
-        columns = (self.arrival_ns, self.prompt_tokens, self.output_tokens, self.source_row)
+        columns = [self.arrival_ns, self.prompt_tokens, self.output_tokens, self.source_row]
+        if self.predicted_output_tokens is not None:
+            columns.append(self.predicted_output_tokens)
         if len({len(column) for column in columns}) != 1:
             raise ValueError(f"columns of a trace differ in length: {[len(column) for column in columns]}")
         if len(self) == 0:
@@ -54,8 +61,15 @@ class Trace:
             raise ValueError(f"{self.name}: arrivals fall; sort them stably before making a trace")
         if self.prompt_tokens.min() < 1 or self.output_tokens.min() < 1:
             raise ValueError(f"{self.name}: a prompt or output of less than one token")
-        for column in columns:
-            column.setflags(write=False)
+        if self.predicted_output_tokens is not None and self.predicted_output_tokens.min() < 1:
+            raise ValueError(f"{self.name}: a predicted output of less than one token")
+        if self.prompt_ids is not None and len(self.prompt_ids) != int(self.prompt_tokens.sum()):
+            raise ValueError(
+                f"{self.name}: {len(self.prompt_ids)} ids for {int(self.prompt_tokens.sum())} tokens"
+            )
+        for column in (*columns, self.prompt_ids):
+            if column is not None:
+                column.setflags(write=False)
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
@@ -67,8 +81,12 @@ class Trace:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of what was asked and when, counted from the first arrival; the name plays no part."""
+        """SHA-256 of what was asked, when (counted from the first arrival) and, where there are any, of
+        guesses and prompt ids; the name plays no part."""
         digest = hashlib.sha256()
         for column in (self.arrival_ns - self.arrival_ns[0], self.prompt_tokens, self.output_tokens):
             digest.update(np.ascontiguousarray(column, dtype="<i8").data)
+        for optional in (self.predicted_output_tokens, self.prompt_ids):
+            if optional is not None:
+                digest.update(np.ascontiguousarray(optional, dtype="<i8").data)
         return digest.hexdigest()
