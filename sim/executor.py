@@ -71,8 +71,8 @@ class Simulated:
         self.model = model
         self.rounding = rounding
         self.prices = Prices.for_trace(trace, model, rounding)
-        self._prompt = memoryview(trace.prompt_tokens)
-        self._output = memoryview(trace.output_tokens)
+        self._prompt = trace.prompt_tokens.data
+        self._output = trace.output_tokens.data
         before_s, after_s = model.batch_overhead_s
         self._before_ns, self._after_ns = round(before_s * 1e9), round(after_s * 1e9)
         self._prefill: dict[int, memoryview] = {}
@@ -89,8 +89,8 @@ class Simulated:
         rows = len(requests)
         if rows not in self._decode:
             computed = int(self.rounding.rows(rows))
-            self._prefill[rows] = memoryview(self.prices.prefill_ns(computed))
-            self._decode[rows] = memoryview(self.prices.prefix(computed))
+            self._prefill[rows] = self.prices.prefill_ns(computed).data
+            self._decode[rows] = self.prices.prefix(computed).data
         decode = self._decode[rows]
         return BatchTimes(
             self._before_ns,
@@ -123,4 +123,6 @@ def measured_row_decode_ns(record: RunRecord, clock: Literal["wall", "cpu"]) -> 
     failed = np.isin(record.spread(np.arange(len(record.batch_rows))), list(measured.failed))
     last = np.where(failed, first, first + record.row_output_tokens - 1)
     whole = record.spread(record.batches.decode_ns)
-    return np.where(failed, whole, ends[np.minimum(last, len(ends) - 1)] - ends[np.minimum(first, len(ends) - 1)])
+    return np.where(
+        failed, whole, ends[np.minimum(last, len(ends) - 1)] - ends[np.minimum(first, len(ends) - 1)]
+    )

@@ -9,15 +9,16 @@ overlap, so the reverse order (own context first, then without finished rows) is
 range. A measured batch's prefill and decode time is split in the shares a cost model gives for that batch and phase.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from sim.cost import CostModel, nanoseconds
+from sim.cost import nanoseconds
 from sim.lines import Lines, line_sums_ns
 from sim.pricing import Prices, by_value
-from sim.record import RunRecord
+from sim.record import UNFINISHED, RunRecord
 from sim.step import own_prefill, padded_prefill
 from traces.slots import batch_sum
 from traces.trace import Floats, Ints
@@ -54,14 +55,15 @@ class Ledger:
         """Makespan x servers."""
         return sum(self.lines_ns.values())
 
-    def to_json(self) -> dict[str, Any]:
-        """Lines in seconds, the reverse order, and who split."""
-        seconds = {name: round(value / 1e9, 9) for name, value in self.lines_ns.items()}
-        reverse = {name: round(value / 1e9, 9) for name, value in self.reverse_ns.items()}
+    def seconds(self) -> dict[str, float]:
+        """Each line in seconds, to 9 decimals."""
+        return {name: round(value / 1e9, 9) for name, value in self.lines_ns.items()}
+
+    def detail(self) -> dict[str, Any]:
+        """What stands beside the lines in the JSON of a run."""
         return {
-            **seconds,
-            "total": round(self.total_ns / 1e9, 9),
-            "reverse_order": reverse,
+            "total_s": round(self.total_ns / 1e9, 9),
+            "reverse_order_s": {name: round(value / 1e9, 9) for name, value in self.reverse_ns.items()},
             "negative_lines": list(self.negative),
             "split_by": self.split_by,
         }
@@ -113,7 +115,10 @@ def ledger(record: RunRecord, prices: Prices) -> Ledger:
     forming, no_work = idle_time(record)
     lines["useful_prefill"] = _total(b.prefill_ns) - lines["prefill_padding"] - round(dummy_prefill)
     lines["useful_decode"] = (
-        _total(b.decode_ns) - lines["padded_context"] - lines["idle_rows"] - (lines["dummy_rows"] - round(dummy_prefill))
+        _total(b.decode_ns)
+        - lines["padded_context"]
+        - lines["idle_rows"]
+        - (lines["dummy_rows"] - round(dummy_prefill))
     )
     lines["batch_overhead"] = _total(b.before_ns) + _total(b.after_ns)
     lines["forming"], lines["no_work"] = forming, no_work
@@ -135,7 +140,7 @@ def _scale(took_ns: Ints, priced_ns: Ints) -> Floats | None:
 
 
 def _dot(column: Ints | Floats, scale: Floats | None) -> float:
-    return column.sum().item() if scale is None else float(np.dot(column, scale))  # type: ignore[no-any-return]
+    return column.sum().item() if scale is None else float(np.dot(column, scale))
 
 
 def idle_time(record: RunRecord) -> tuple[int, int]:
@@ -148,7 +153,7 @@ def idle_time(record: RunRecord) -> tuple[int, int]:
     oldest = np.minimum.reduceat(record.per_row(arrival), record.batches.first_row)
     # What waits at a start is whatever is served then or later, and what is never served.
     oldest = np.minimum.accumulate(oldest[::-1])[::-1]
-    waiting = np.flatnonzero(record.requests.status == 3)
+    waiting = np.flatnonzero(record.requests.status == UNFINISHED)
     if len(waiting):
         oldest = np.minimum(oldest, arrival[waiting[0]])
     forming = start - np.clip(oldest, free_from, start)
@@ -157,21 +162,17 @@ def idle_time(record: RunRecord) -> tuple[int, int]:
 
 def peel(record: RunRecord, prices: Prices) -> Peeled:
     """Price every stage of every batch, block by block."""
-    first, rows = record.batches.first_row, record.batch_rows
+    first = record.batches.first_row
     cuts = np.searchsorted(first, np.arange(0, len(record.rows.request) + BLOCK_ROWS, BLOCK_ROWS))
-    cuts = np.unique(np.append(cuts, len(first)))
-    stages = [
-        _peel_block(record, prices, slice(low, high)) for low, high in zip(cuts[:-1], cuts[1:], strict=True)
-    ]
-    if not stages:
-        nothing, nothing_f = np.empty(0, np.int64), np.empty(0)
-        return Peeled(*[nothing] * 6, nothing_f, nothing_f)
-    columns = zip(*stages, strict=True)
-    assert len(rows) == sum(len(stage[0]) for stage in stages)
-    return Peeled(*(np.concatenate(column) for column in columns))
+    blocks = pairwise(np.unique(np.append(cuts, len(first))).tolist())
+    peeled = [_peel_block(record, prices, slice(low, high)) for low, high in blocks]
+    names = [field.name for field in fields(Peeled)]
+    if not peeled:
+        return Peeled(**dict.fromkeys(names, np.empty(0, np.int64)))
+    return Peeled(**{name: np.concatenate([getattr(block, name) for block in peeled]) for name in names})
 
 
-def _peel_block(record: RunRecord, prices: Prices, block: slice) -> tuple[Any, ...]:
+def _peel_block(record: RunRecord, prices: Prices, block: slice) -> Peeled:
     model = prices.model
     rows = record.batch_rows[block]
     begin = int(record.batches.first_row[block.start])
@@ -182,13 +183,16 @@ def _peel_block(record: RunRecord, prices: Prices, block: slice) -> tuple[Any, .
     computed = rows + record.batches.dummy_rows[block]
 
     sums, squares = batch_sum(prompt, first), batch_sum(prompt * prompt, first)
+    no_dummies = np.array_equal(computed, rows)
     prefill_real = nanoseconds(model, padded_prefill(rows, longest))
-    prefill = prefill_real if computed is rows else nanoseconds(model, padded_prefill(computed, longest))
+    prefill = prefill_real if no_dummies else nanoseconds(model, padded_prefill(computed, longest))
     prefill_own = nanoseconds(model, own_prefill(rows, sums, squares, longest))
 
     last_context = longest + longest_output - 1
     decode_real = _between(prices, rows, longest, last_context)
-    decode = decode_real if np.array_equal(computed, rows) else _between(prices, computed, longest, last_context)
+    decode = (
+        decode_real if np.array_equal(computed, rows) else _between(prices, computed, longest, last_context)
+    )
 
     # Rows by falling output inside each batch: row number j of a batch is the last of the j rows still running.
     order = _by_falling_output(first, rows, output)
@@ -208,15 +212,15 @@ def _peel_block(record: RunRecord, prices: Prices, block: slice) -> tuple[Any, .
     )
     own = line_sums_ns(model, lines)
     all_rows = Lines(rows, sums, longest, np.ones_like(rows), longest_output - 1)
-    return (
-        prefill,
-        prefill_real,
-        prefill_own,
-        decode,
-        decode_real,
-        batch_sum(unfinished, first),
-        np.add.reduceat(own, first),
-        line_sums_ns(model, all_rows),
+    return Peeled(
+        prefill=prefill,
+        prefill_real_rows=prefill_real,
+        prefill_own=prefill_own,
+        decode=decode,
+        decode_real_rows=decode_real,
+        decode_unfinished=batch_sum(unfinished, first),
+        decode_own=np.add.reduceat(own, first),
+        decode_own_all_rows=line_sums_ns(model, all_rows),
     )
 
 

@@ -154,5 +154,7 @@ def batches(record: RunRecord) -> dict[str, Any]:
     return {
         "count": len(record.batch_rows),
         "closed_by": dict(zip(CLOSED_BY, closed, strict=True)),
-        "size_histogram": {str(size): count for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)},
+        "size_histogram": {
+            str(size): count for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
+        },
     }

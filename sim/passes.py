@@ -57,7 +57,8 @@ def passes_done(record: RunRecord, prices: Prices | None, since_prefill_start_ns
         first = record.measured.first_step
         began = np.concatenate([[0], ends])[first]
         total = np.diff(first, append=len(steps))
-        return np.clip(np.searchsorted(ends, began + elapsed, side="right") - first, 0, total)
+        ended: Ints = np.searchsorted(ends, began + elapsed, side="right") - first
+        return np.clip(ended, 0, total)
     if prices is None:
         raise ValueError("passes of a simulated run need its prices")
     done = np.zeros(len(elapsed), np.int64)

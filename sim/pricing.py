@@ -10,8 +10,8 @@ from functools import cache
 import numpy as np
 
 from sim.cost import CostModel, nanoseconds
-from sim.step import EXACT, Rounding, own_decode, padded_decode, padded_prefill
-from traces.trace import Floats, Ints, Trace
+from sim.step import EXACT, Rounding, padded_decode, padded_prefill
+from traces.trace import Ints, Trace
 
 
 class Prices:

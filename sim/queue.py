@@ -13,8 +13,8 @@ class MemoryLimit:
 
     def __init__(self, trace: Trace, max_kv_tokens: int) -> None:
         self.max_kv_tokens = max_kv_tokens
-        self._prompt = memoryview(trace.prompt_tokens)
-        self._output = memoryview(trace.output_tokens)
+        self._prompt = trace.prompt_tokens.data
+        self._output = trace.output_tokens.data
 
     def fitting(self, requests: Sequence[int]) -> int:
         """How many of these requests, from the first on, fit together."""
@@ -36,7 +36,7 @@ class Queue:
     """
 
     def __init__(self, arrival_ns: Ints, prompt_tokens: Ints, limit: MemoryLimit | None = None) -> None:
-        self._arrival = memoryview(np.ascontiguousarray(arrival_ns))
+        self._arrival = np.ascontiguousarray(arrival_ns).data
         self._prompt = prompt_tokens
         self._limit = limit
         self._passed_over: list[int] = []  # older requests that a policy left behind, rising

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traces.slots import batch_max
 from traces.trace import Ints
@@ -144,9 +145,10 @@ class RunRecord:
         return self.per_row(self.requests.output_tokens)
 
     @cached_property
-    def row_completed(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def row_completed(self) -> NDArray[np.bool_]:
         """Rows whose request got its answer."""
-        return self.per_row(self.requests.status) == COMPLETED
+        completed: NDArray[np.bool_] = self.per_row(self.requests.status) == COMPLETED
+        return completed
 
     # The whole run.
 
@@ -183,7 +185,9 @@ def broken_laws(record: RunRecord) -> list[str]:
         "a batch has no rows": bool(np.all(record.batch_rows > 0)),
         "a batch starts before a member's arrival": bool(np.all(arrival <= start)),
         "a first token is not after its start": bool(np.all((start < first) | ~record.row_completed)),
-        "a last token is before the first": bool(np.all((first <= rows.last_token_ns) | ~record.row_completed)),
+        "a last token is before the first": bool(
+            np.all((first <= rows.last_token_ns) | ~record.row_completed)
+        ),
         "a batch returns before a last token": bool(np.all(rows.last_token_ns <= returned)),
         "batches of one server overlap": not bool(overlap.any()),
     }

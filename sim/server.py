@@ -16,7 +16,7 @@ import simpy
 from simpy.rt import RealtimeEnvironment
 
 from sim.executor import Executor, MeasuredBatch
-from sim.policy import Policy, Wait
+from sim.policy import Policy, Take, Wait
 from sim.queue import MemoryLimit, Queue
 from sim.record import COMPLETED, REJECTED, UNFINISHED, Batches, Measured, Requests, Rows, RunRecord
 from traces.trace import Ints, Trace
@@ -91,8 +91,13 @@ def serve(
 def _subset(trace: Trace, index: Ints) -> Trace | None:
     if not len(index):
         return None
-    columns = (trace.arrival_ns, trace.prompt_tokens, trace.output_tokens, trace.source_row)
-    return Trace(trace.name, *(column[index] for column in columns))
+    return Trace(
+        name=trace.name,
+        arrival_ns=trace.arrival_ns[index],
+        prompt_tokens=trace.prompt_tokens[index],
+        output_tokens=trace.output_tokens[index],
+        source_row=trace.source_row[index],
+    )
 
 
 def _wall_clock(env: RealtimeEnvironment, first_ns: int) -> Callable[[], int]:
@@ -117,14 +122,15 @@ def _server(
     now: int = env.now  # type: ignore[assignment]  # SimPy says float; here every delay is an int
     while True:
         queue.admit(now)
+        decision: Take | Wait
         if queue:
             decision = decide(queue, now, queue.ended)
-            wake = _wake_ns(queue, decision, now) if isinstance(decision, Wait) else None
         elif queue.ended:
             return
         else:
-            wake = queue.next_arrival_ns
-        if wake is not None:
+            decision = Wait(queue.next_arrival_ns, 1)
+        if isinstance(decision, Wait):
+            wake = _wake_ns(queue, decision, now)
             # Nothing else happens while one server waits, so only a clock that really runs needs an event for it.
             if clock is not None:
                 yield timeout(wake - now)
@@ -142,7 +148,7 @@ def _server(
         if progress is not None:
             progress(len(log.served))
         now += lag + before + prefill + decode + after
-        yield timeout(now - env.now)  # type: ignore[arg-type]
+        yield timeout(now - env.now)
 
 
 def _wake_ns(queue: Queue, wait: Wait, now_ns: int) -> int:

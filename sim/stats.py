@@ -1,6 +1,9 @@
 """Mean and percentiles of integer nanoseconds, as seconds. Percentiles are numpy's linear ones."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from traces.trace import Floats, Ints
 
@@ -10,7 +13,7 @@ METHOD = "linear (numpy)"
 Summary = dict[str, float | None]
 """``mean``, ``p50``, ``p90``, ``p95``, ``p99`` in seconds to 9 decimals; all None where there is nothing."""
 
-NOTHING: Summary = {name: None for name in ("mean", *(f"p{q}" for q in PERCENTILES))}
+NOTHING: Summary = dict.fromkeys(("mean", *(f"p{q}" for q in PERCENTILES)))
 
 
 def summary(values_ns: Ints | Floats) -> Summary:
@@ -20,7 +23,9 @@ def summary(values_ns: Ints | Floats) -> Summary:
     position = (len(values_ns) - 1) * np.array(PERCENTILES) / 100
     below = np.floor(position).astype(np.int64)
     above = np.minimum(below + 1, len(values_ns) - 1)
-    ordered = np.partition(values_ns, np.union1d(below, above))  # in order at these places, which is all we read
+    ordered = np.partition(
+        values_ns, np.union1d(below, above)
+    )  # in order at these places, which is all we read
     return _named(values_ns.mean(dtype=np.float64), ordered[below], ordered[above], position - below)
 
 
@@ -40,7 +45,7 @@ def weighted_summary(values_ns: Ints, counts: Ints) -> Summary:
     return _named(np.dot(values_ns.astype(np.float64), counts) / total, low, high, position - below)
 
 
-def _named(mean_ns: float, low: Ints | Floats, high: Ints | Floats, share: Floats) -> Summary:
+def _named(mean_ns: float, low: NDArray[Any], high: NDArray[Any], share: Floats) -> Summary:
     points = low + (high - low) * share
     values = [float(mean_ns), *points.tolist()]
     return {name: round(value / 1e9, 9) for name, value in zip(NOTHING, values, strict=True)}

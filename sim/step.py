@@ -97,7 +97,9 @@ def padded_prefill(rows: ArrayLike, prompt: ArrayLike) -> Step:
 
 def own_prefill(rows: ArrayLike, prompt_sum: ArrayLike, square_sum: ArrayLike, longest: ArrayLike) -> Step:
     """The same prefill with each row at its own length: sums of prompts and of their squares."""
-    b, s, q, m = np.broadcast_arrays(*(np.asarray(x, np.int64) for x in (rows, prompt_sum, square_sum, longest)))
+    b, s, q, m = np.broadcast_arrays(
+        *(np.asarray(x, np.int64) for x in (rows, prompt_sum, square_sum, longest))
+    )
     zero = np.zeros_like(b)
     return Step(s, zero, q, s, zero, m, b)
 

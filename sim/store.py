@@ -128,7 +128,10 @@ def _read(document: dict[str, Any], folder: Path) -> RunRecord:
     return RunRecord(
         setup=document["setup"],
         requests=Requests(
-            *(_ints(r, name) for name in ("arrival_ns", "prompt_tokens", "output_tokens", "source_row")),
+            arrival_ns=_ints(r, "arrival_ns"),
+            prompt_tokens=_ints(r, "prompt_tokens"),
+            output_tokens=_ints(r, "output_tokens"),
+            source_row=_ints(r, "source_row"),
             status=_indices(r, "status", STATUSES),
         ),
         rows=Rows(request=index[order], last_token_ns=last_token_ns[order]),

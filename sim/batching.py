@@ -1,0 +1,43 @@
+"""The batching options a user gives, and what they mean for trace and policy. Simulator and engine share them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sim.policy import StaticBatching
+from traces.trace import Trace
+
+AT_ONCE = {"transform": "at_once"}
+"""How the history of a trace says that its arrival times were set aside."""
+
+
+@dataclass(frozen=True)
+class Batching:
+    """When a batch is closed."""
+
+    max_batch: int = 8
+    max_wait_s: float | None = None
+    """Timer from the oldest waiting request's arrival; None: wait until the batch is full."""
+    at_once: bool = False
+    """Offline work: ignore arrival times, keep the file's order, no timer."""
+
+    def apply(self, trace: Trace) -> Trace:
+        """The trace as it is to be served."""
+        if not self.at_once:
+            return trace
+        order = np.argsort(trace.source_row, kind="stable")
+        return replace(
+            trace,
+            arrival_ns=np.zeros(len(trace), np.int64),
+            prompt_tokens=trace.prompt_tokens[order],
+            output_tokens=trace.output_tokens[order],
+            source_row=trace.source_row[order],
+            moved_rows=0,
+            timed=False,
+            history=(*trace.history, AT_ONCE),
+        )
+
+    def policy(self) -> StaticBatching:
+        """The policy these options describe; ``at_once`` switches the timer off."""
+        timed = self.max_wait_s is not None and not self.at_once
+        return StaticBatching(self.max_batch, round((self.max_wait_s or 0.0) * 1e9) if timed else None)

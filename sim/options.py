@@ -1,0 +1,58 @@
+"""Options that several commands share: one place for their names, their help and their checks."""
+
+from typing import Annotated, Any
+
+import typer
+
+from sim.batching import Batching
+from traces.errors import InputError
+from traces.terminal import number, whole
+
+TraceArg = Annotated[
+    str, typer.Argument(help="A trace: file, built-in name (textbook) or recipe (poisson:rate=4,n=1000,...).")
+]
+MaxBatch = Annotated[
+    int, typer.Option(parser=whole(1), metavar="ROWS", help="Most requests in a batch.", show_default=True)
+]
+MaxWait = Annotated[
+    float | None,
+    typer.Option(
+        parser=number(zero=True),
+        metavar="SECONDS",
+        help="Start a batch that is not full so long after its oldest request came. Not given: wait until full.",
+    ),
+]
+AtOnce = Annotated[
+    bool,
+    typer.Option("--at-once", help="Ignore arrival times: offline work in file order, no timer."),
+]
+Memory = Annotated[
+    str, typer.Option(metavar="off|auto|BYTES", help="Cap the padded KV cache of a batch, e.g. auto or 40GB.")
+]
+Seed = Annotated[int, typer.Option(parser=whole(0), metavar="N", help="Seed of recipes and random prompts.")]
+Json = Annotated[
+    str | None, typer.Option("--json", metavar="FILE|-", help="Write one JSON document; - is stdout.")
+]
+Save = Annotated[
+    str | None, typer.Option(metavar="DIR", help="Save the record (Parquet and JSON) in a folder.")
+]
+NoColor = Annotated[bool, typer.Option("--no-color", help="Plain text, no escape codes.")]
+
+
+def batching_of(max_batch: int, max_wait: float | None, at_once: bool) -> Batching:
+    """The three batching options as one; a timer under ``--at-once`` is a contradiction and refused."""
+    if at_once and max_wait is not None:
+        raise InputError(
+            f"--max-wait {max_wait:g} has no meaning with --at-once, which ignores arrival times"
+        )
+    return Batching(max_batch, max_wait, at_once)
+
+
+def kv_tokens(budget_bytes: int | None, bytes_per_token: int) -> int | None:
+    """Tokens of KV cache that a budget holds."""
+    return None if budget_bytes is None else budget_bytes // bytes_per_token
+
+
+def memory_setup(setting: str, budget_bytes: int | None) -> dict[str, Any]:
+    """What the record says of the memory cap: as given, and as resolved."""
+    return {"setting": setting, "kv_budget_bytes": budget_bytes}
