@@ -81,7 +81,8 @@ def _drawn(name: str, numbers: list[float], rng: np.random.Generator, n: int, sa
         return whole_tokens(lengths, said)
     chances = np.arange(1.0, numbers[1] + 1) ** -numbers[0]
     below = np.cumsum(chances)
-    return np.searchsorted(below, rng.random(n) * below[-1], side="right").astype(np.int64) + np.int64(1)
+    found: Ints = np.searchsorted(below, rng.random(n) * below[-1], side="right").astype(np.int64)
+    return found + 1
 
 
 def whole_tokens(lengths: Floats, said: str) -> Ints:

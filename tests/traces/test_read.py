@@ -85,7 +85,7 @@ def test_a_bad_length_names_line_column_and_value(
 @pytest.mark.parametrize("cell", ["abc", "", "NaN", "inf", "1e400", "12:30"])
 def test_a_bad_time_names_line_column_and_value(tmp_path: Path, cell: str) -> None:
     path = write(tmp_path, HEADER + f"0,5,5\n{cell},5,5\n")
-    with pytest.raises(InputError, match="trace.csv, line 3, column arrival_s: "):
+    with pytest.raises(InputError, match=r"trace\.csv, line 3, column arrival_s: "):
         load(path)
 
 
@@ -180,12 +180,9 @@ def test_the_two_azure_stamps(tmp_path: Path) -> None:
 
 
 def test_jsonl_reads_the_same_with_and_without_an_odd_row(tmp_path: Path) -> None:
-    rows = [
-        {"arrival_s": 1.25, "prompt_tokens": 7, "output_tokens": 1e3},
-        {"x": [1, {"y": 2}], "arrival_s": 2},
-    ]
-    rows[1] |= {"prompt_tokens": 5, "output_tokens": 9}
-    good = "\n".join(map(json.dumps, rows)) + "\n"
+    first = {"arrival_s": 1.25, "prompt_tokens": 7, "output_tokens": 1e3}
+    second = {"x": [1, {"y": 2}], "arrival_s": 2, "prompt_tokens": 5, "output_tokens": 9}
+    good = f"{json.dumps(first)}\n{json.dumps(second)}\n"
     assert load(write(tmp_path, good, "a.jsonl")).output_tokens.tolist() == [1000, 9]
     odd = good + '{"arrival_s": 0.1234567890123456789, "prompt_tokens": 5, "output_tokens": 9}\n'
     assert load(write(tmp_path, odd, "b.jsonl")).output_tokens.tolist() == [9, 1000, 9]
