@@ -85,7 +85,7 @@ class Engine:
         Raises:
             InputError: more rows than this engine takes at once.
             ValueError: no prompt, an empty one, or no token asked for.
-            torch.OutOfMemoryError, MemoryError, RuntimeError: no memory (see :func:`is_out_of_memory`).
+            torch.OutOfMemoryError, MemoryError, RuntimeError: no memory (see :mod:`real.memory`).
         """
         if self.max_rows is not None and len(prompts) > self.max_rows:
             raise InputError(
@@ -174,12 +174,3 @@ ENGINES: dict[str, Callable[["PreTrainedModel", DeviceBatch], None]] = {
     "rowwise": prefill_by_row,
     "serial": prefill_together,
 }
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory could not be had, on a GPU or on a CPU."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    text = str(error)
-    signs = ("DefaultCPUAllocator", "out of memory", "ALLOC_FAILED", "not enough memory")
-    return isinstance(error, RuntimeError) and any(sign in text for sign in signs)

@@ -7,7 +7,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from real.engine import Engine, Generated, is_out_of_memory
+from real.engine import Engine, Generated
+from real.memory import is_out_of_memory
 from real.prompts import prompt_ids
 from real.timing import Timeline
 from sim.executor import BatchTimes, MeasuredBatch, measured_row_decode_ns

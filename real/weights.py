@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     Qwen3Config,
@@ -13,6 +14,7 @@ from transformers import (
 )
 
 from real.attention import ATTENTION
+from real.memory import is_out_of_memory
 from sim.models import DTYPE_BYTES, ModelShape, model_shape
 from traces.errors import InputError, choices
 
@@ -64,14 +66,20 @@ def load_model(
     Raises:
         InputError: the weights cannot be had, or are not of a model this engine runs.
     """
-    if weights == RANDOM:
-        return random_model(model_shape(name), device, dtype, seed)
-    if Path(weights).exists():
-        return _pretrained(weights, device, dtype, local=True)
     try:
-        return _pretrained(weights, device, dtype, local=True)
-    except InputError:
-        return _pretrained(weights, device, dtype, local=False)
+        if weights == RANDOM:
+            return random_model(model_shape(name), device, dtype, seed)
+        try:
+            return _pretrained(weights, device, dtype, local=True)
+        except InputError:
+            if Path(weights).exists():
+                raise
+            return _pretrained(weights, device, dtype, local=False)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        what = name if weights == RANDOM else weights
+        raise InputError(f"no memory on {device} for model {what!r} in {dtype}") from error
 
 
 def model_config(shape: ModelShape) -> "Qwen3Config | Qwen3MoeConfig":
@@ -144,13 +152,18 @@ def random_model(
 
 def _pretrained(source: str, device: torch.device, dtype: torch.dtype, local: bool) -> "PreTrainedModel":
     try:
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, local_files_only=local)
-    except (OSError, ValueError, KeyError) as error:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, local_files_only=local, output_loading_info=True
+        )
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(
             f"weights {source!r} cannot be loaded ({reason}); give {RANDOM!r}, a folder "
             "written by save_pretrained, or a hub name that is in the local cache or can be fetched"
         ) from error
+    # The library would draw what it does not find at random, and go on.
+    if missing := sorted(report["missing_keys"]):
+        raise InputError(f"weights {source!r}: {len(missing)} tensors are missing, first {missing[0]}")
     layers = set(getattr(model.config, "layer_types", None) or ["full_attention"])
     if model.config.model_type not in ("qwen3", "qwen3_moe") or layers != {"full_attention"}:
         raise InputError(

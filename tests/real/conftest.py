@@ -13,8 +13,8 @@ from sim.models import ModelShape
 from traces.trace import Ints, Trace
 
 CPU = torch.device("cpu")
-# Untied and with large weights: tied or at the usual deviation, a random model only repeats its last token and
-# every mask would pass.
+# Untied and with large weights: tied or at the usual deviation, a random model only repeats its last token,
+# and every mask would pass.
 TINY = ModelShape("tiny", 64, 128, 2, 4, 2, 16, 512, False)
 STD = 0.1
 
@@ -72,8 +72,9 @@ def prompts_of(lengths: list[int], seed: int = 0, vocab_size: int = TINY.vocab_s
 
 def trace_of(prompt_tokens: list[int], output_tokens: list[int]) -> Trace:
     """All requests at time 0."""
-    columns = ([0] * len(prompt_tokens), prompt_tokens, output_tokens, range(len(prompt_tokens)))
-    return Trace("test", *(np.array(column, np.int64) for column in columns))
+    rows = len(prompt_tokens)
+    prompt, output = np.array(prompt_tokens, np.int64), np.array(output_tokens, np.int64)
+    return Trace("test", np.zeros(rows, np.int64), prompt, output, np.arange(rows))
 
 
 class Passes:
