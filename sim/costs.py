@@ -43,7 +43,7 @@ def from_json(document: Any, place: str = "cost model") -> CostModel:
     if not isinstance(document, dict):
         raise InputError(f"{place}: expected a JSON object with a kind, not {type(document).__name__}")
     kind = document.get("kind")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise InputError(f"{place}: unknown kind {kind!r}; known are {choices(KINDS)}")
     try:
         return KINDS[kind](document)

@@ -20,7 +20,7 @@ import numpy as np
 from sim.blocks import price_in_blocks
 from sim.domain import Domain
 from sim.numbers import non_negative_number, number_list
-from sim.profile import Profile
+from sim.profile import CONDITIONS, Profile
 from sim.solve import floor_and_line, non_negative, relative_errors, summary
 from sim.step import Step
 from traces.errors import InputError
@@ -56,6 +56,11 @@ class Evidence:
     """Error on shapes left out in turn; None below six shapes."""
     held_out: Mapping[str, Any] | None = None
     """Error on measurements that the fit never saw, if someone has scored them."""
+
+    def __post_init__(self) -> None:
+        missing = [key for key in CONDITIONS if key not in self.conditions]
+        if missing:
+            raise InputError(f"the evidence's conditions lack {', '.join(missing)}")
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "Evidence":

@@ -38,7 +38,7 @@ class Shapes:
     """Median over the repeats of each shape."""
     repeats: Ints
     deviation: Floats
-    """|seconds - shape median| / shape median, of each repeated pass."""
+    """|seconds - shape median| / shape median, of each pass that has repeats."""
 
     def __len__(self) -> int:
         return len(self.seconds)
@@ -152,6 +152,8 @@ class Profile:
         """
         if path.is_dir():
             raise InputError(f"profile {str(path)!r} is a folder; give the Parquet file in it")
+        if not path.exists():
+            raise InputError(f"profile {str(path)!r}: no such file")
         try:
             table = pq.read_table(path)
             about = json.loads(table.schema.metadata[METADATA_KEY])

@@ -1,0 +1,169 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sim.cost import CostModel, nanoseconds
+from sim.costs import KINDS, from_json, load, to_json
+from sim.fitted import fit
+from sim.grid import fit_grid
+from sim.hardware import hardware
+from sim.models import model_shape
+from sim.roofline import Roofline
+from sim.step import Step, padded_decode
+from tests.sim.synthetic import passes, profile
+from traces.errors import InputError
+from traces.trace import Floats
+
+TOY = Roofline(model_shape("toy"), hardware("cpu"), "float32")
+ALL: list[CostModel] = [
+    TOY,
+    fit(profile(TOY.seconds, noise=0.05)),
+    fit_grid(profile(TOY.seconds, noise=0.05)),
+]
+
+
+class Constant:
+    """A model of one's own, as a user would write it."""
+
+    name = "constant"
+    batch_overhead_s = (0.0, 0.0)
+
+    def __init__(self, seconds: float = 1e-3) -> None:
+        self.each = seconds
+
+    def seconds(self, steps: Step) -> Floats:
+        return np.full(len(steps), self.each) * (1 - steps.decode_rows / 4)
+
+    def outside(self, steps: Step) -> str | None:
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "constant"}
+
+
+OWN = Constant()
+NOT_A_MODEL = 7
+
+
+def test_every_kind_comes_back_from_json_the_same_model() -> None:
+    assert [to_json(model)["kind"] for model in ALL] == list(KINDS)
+    for model in ALL:
+        again = from_json(json.loads(json.dumps(to_json(model), allow_nan=False)))
+        assert again == model
+        assert again.name == model.name
+        assert again.seconds(passes()).tolist() == model.seconds(passes()).tolist()
+        assert again.batch_overhead_s == model.batch_overhead_s
+
+
+def load_toy(cost: str) -> Any:
+    return load(cost, model_shape("toy"), hardware("cpu"), "float32")
+
+
+def test_models_are_loaded_by_name_by_file_and_by_import(tmp_path: Path) -> None:
+    assert load_toy("roofline") == TOY
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(to_json(ALL[1])))
+    assert load_toy(str(path)) == ALL[1]
+    assert load_toy("tests.sim.test_costs:OWN") is OWN
+    assert isinstance(load_toy("tests.sim.test_costs:Constant"), Constant)
+
+
+def test_a_negative_cost_is_caught_with_model_and_shape_named() -> None:
+    with pytest.raises(
+        InputError,
+        match=r"cost model constant gives -0\.001 s for a pass of .*decode_rows=8 .*decode_kv_tokens=80",
+    ):
+        nanoseconds(OWN, padded_decode([1, 8], [10, 10]))
+
+
+def test_zero_and_not_a_number_are_caught_too() -> None:
+    for bad in (0.0, np.nan, np.inf):
+        with pytest.raises(InputError, match="cost model constant gives"):
+            nanoseconds(Constant(bad), padded_decode([1], [10]))
+
+
+def broken(change: Callable[[dict[str, Any]], object]) -> str:
+    document = json.loads(json.dumps(to_json(ALL[2])))
+    change(document)
+    with pytest.raises(InputError) as caught:
+        from_json(document, "m.json")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            lambda d: d.update(kind="magic"),
+            "m.json: unknown kind 'magic'; known are fitted, grid or roofline",
+        ),
+        (
+            lambda d: d.update(kind=["grid"]),
+            "m.json: unknown kind ['grid']; known are fitted, grid or roofline",
+        ),
+        (lambda d: d.pop("decode"), "m.json: a grid model needs the key 'decode'"),
+        (lambda d: d["fitted"].pop("domain"), "m.json: a grid model needs the key 'domain'"),
+        (
+            lambda d: d["fitted"]["coefficients"].update(constant_s="slow"),
+            "m.json: constant_s must be a finite number of at least 0, not 'slow'",
+        ),
+        (
+            lambda d: d["fitted"]["coefficients"].update(pair_s=float("nan")),
+            "m.json: pair_s must be a finite number of at least 0, not nan",
+        ),
+        (
+            lambda d: d["fitted"]["coefficients"].update(decode_kv_s=-1e-9),
+            "m.json: decode_kv_s must be a finite number of at least 0, not -1e-09",
+        ),
+        (
+            lambda d: d["fitted"]["coefficients"].update(token_s=3),
+            "m.json: token_s must be a list of numbers, not 3",
+        ),
+        (
+            lambda d: d["fitted"].update(batch_overhead_s=[1.0]),
+            "m.json: batch_overhead_s must be two numbers, not 1",
+        ),
+        (
+            lambda d: d["fitted"]["domain"].update(decode_rows=[1, "many"]),
+            "m.json: domain decode_rows must be null or two whole numbers, not [1, 'many']",
+        ),
+        (
+            lambda d: d["fitted"]["evidence"]["conditions"].pop("clock"),
+            "m.json: the evidence's conditions lack clock",
+        ),
+        (lambda d: d.update(fitted=None), "m.json: a grid model cannot be made of this"),
+    ],
+)
+def test_bad_documents_are_said_in_one_line(change: Callable[[dict[str, Any]], object], line: str) -> None:
+    assert broken(change).startswith(line)
+
+
+def test_bad_files_are_said_in_one_line(tmp_path: Path) -> None:
+    files = {
+        "text.json": ("not json", "not JSON: Expecting value in line 1"),
+        "nan.json": ('{"kind": "fitted", "floor_s": NaN}', "holds NaN, which is no cost"),
+        "list.json": ("[1, 2]", "expected a JSON object with a kind, not list"),
+        "empty.json": ("{}", "unknown kind None"),
+    }
+    for name, (text, reason) in files.items():
+        (tmp_path / name).write_text(text)
+        with pytest.raises(InputError, match=reason) as caught:
+            load_toy(str(tmp_path / name))
+        assert str(tmp_path / name) in str(caught.value)
+        assert "\n" not in str(caught.value)
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
+    for cost, reason in (
+        (str(tmp_path / "bytes.json"), "not even text"),
+        (str(tmp_path), "is a folder"),
+        ("ruofline", "No such file or directory; give roofline, a file or package.module:object"),
+        ("no_such_package:model", "cannot import 'no_such_package'"),
+        ("tests.sim.test_costs:ABSENT", "has no 'ABSENT'"),
+        ("tests.sim.test_costs:NOT_A_MODEL", "lacks name, batch_overhead_s, seconds, outside, to_json"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            load_toy(cost)
