@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from sim.cost import CostModel
-from sim.pricing import Prices, by_value
+from sim.pricing import Prices
 from sim.record import RunRecord
 from sim.step import EXACT, Rounding
 from traces.trace import Ints, Trace
@@ -101,12 +101,9 @@ class Simulated:
 
     def row_decode_ns(self, record: RunRecord) -> Ints:
         """Two look-ups a row in the prefix sums of its batch's row count."""
-        result = np.empty(len(record.rows.request), np.int64)
-        padded, outputs = record.spread(record.padded_prompt_tokens), record.row_output_tokens
-        for rows, index in by_value(record.spread(record.batch_rows + record.batches.dummy_rows)):
-            prefix = self.prices.prefix(rows)
-            result[index] = prefix[padded[index] + outputs[index] - 1] - prefix[padded[index]]
-        return result
+        padded = record.spread(record.padded_prompt_tokens)
+        computed = record.spread(record.batch_rows + record.batches.dummy_rows)
+        return self.prices.decodes_ns(computed, padded, padded + record.row_output_tokens - 1)
 
 
 def measured_row_decode_ns(record: RunRecord, clock: Literal["wall", "cpu"]) -> Ints:

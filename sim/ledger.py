@@ -17,9 +17,9 @@ import numpy as np
 
 from sim.cost import nanoseconds
 from sim.lines import Lines, line_sums_ns
-from sim.pricing import Prices, by_value
+from sim.pricing import Prices
 from sim.record import UNFINISHED, RunRecord
-from sim.step import own_prefill, padded_prefill
+from sim.step import own_prefill
 from traces.slots import batch_sum
 from traces.trace import Floats, Ints
 
@@ -166,10 +166,12 @@ def peel(record: RunRecord, prices: Prices) -> Peeled:
     cuts = np.searchsorted(first, np.arange(0, len(record.rows.request) + BLOCK_ROWS, BLOCK_ROWS))
     blocks = pairwise(np.unique(np.append(cuts, len(first))).tolist())
     peeled = [_peel_block(record, prices, slice(low, high)) for low, high in blocks]
-    names = [field.name for field in fields(Peeled)]
-    if not peeled:
-        return Peeled(**dict.fromkeys(names, np.empty(0, np.int64)))
-    return Peeled(**{name: np.concatenate([getattr(block, name) for block in peeled]) for name in names})
+    nothing: Any = np.empty(0, np.int64)
+    columns = (
+        np.concatenate([nothing, *(getattr(block, field.name) for block in peeled)])
+        for field in fields(Peeled)
+    )
+    return Peeled(*columns)
 
 
 def _peel_block(record: RunRecord, prices: Prices, block: slice) -> Peeled:
@@ -184,14 +186,14 @@ def _peel_block(record: RunRecord, prices: Prices, block: slice) -> Peeled:
 
     sums, squares = batch_sum(prompt, first), batch_sum(prompt * prompt, first)
     no_dummies = np.array_equal(computed, rows)
-    prefill_real = nanoseconds(model, padded_prefill(rows, longest))
-    prefill = prefill_real if no_dummies else nanoseconds(model, padded_prefill(computed, longest))
+    prefill_real = prices.prefills_ns(rows, longest)
+    prefill = prefill_real if no_dummies else prices.prefills_ns(computed, longest)
     prefill_own = nanoseconds(model, own_prefill(rows, sums, squares, longest))
 
     last_context = longest + longest_output - 1
-    decode_real = _between(prices, rows, longest, last_context)
+    decode_real = prices.decodes_ns(rows, longest, last_context)
     decode = (
-        decode_real if np.array_equal(computed, rows) else _between(prices, computed, longest, last_context)
+        decode_real if np.array_equal(computed, rows) else prices.decodes_ns(computed, longest, last_context)
     )
 
     # Rows by falling output inside each batch: row number j of a batch is the last of the j rows still running.
@@ -202,7 +204,7 @@ def _peel_block(record: RunRecord, prices: Prices, block: slice) -> Peeled:
     next_output = np.append(output[1:], 1)
     next_output[first[1:] - 1] = 1
     padded = longest[batch]
-    unfinished = _between(prices, running, padded + next_output - 1, padded + output - 1)
+    unfinished = prices.decodes_ns(running, padded + next_output - 1, padded + output - 1)
     lines = Lines(
         rows=running,
         kv_tokens=_running_sum(prompt, first, rows),
@@ -222,15 +224,6 @@ def _peel_block(record: RunRecord, prices: Prices, block: slice) -> Peeled:
         decode_own=np.add.reduceat(own, first),
         decode_own_all_rows=line_sums_ns(model, all_rows),
     )
-
-
-def _between(prices: Prices, rows: Ints, start_context: Ints, last_context: Ints) -> Ints:
-    """Padded decode steps at contexts above ``start_context`` up to ``last_context``, for each pair of them."""
-    result = np.empty(len(rows), np.int64)
-    for count, index in by_value(rows):
-        prefix = prices.prefix(count)
-        result[index] = prefix[last_context[index]] - prefix[start_context[index]]
-    return result
 
 
 def _by_falling_output(first: Ints, rows: Ints, output: Ints) -> Ints:

@@ -1,4 +1,4 @@
-"""When the passes inside a batch end: from prefix sums for a simulated run, from the stored steps for a measured one."""
+"""When the passes inside a batch end: by prefix sums in a simulated run, by the stored steps in a measured one."""
 
 import numpy as np
 

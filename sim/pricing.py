@@ -39,6 +39,18 @@ class Prices:
         cost[1:] = nanoseconds(self.model, padded_prefill(np.full_like(prompt, rows), prompt))
         return cost
 
+    def prefills_ns(self, rows: Ints, prompt: Ints) -> Ints:
+        """Cost of each padded prefill of ``rows`` computed rows."""
+        return nanoseconds(self.model, padded_prefill(rows, prompt))
+
+    def decodes_ns(self, rows: Ints, after_context: Ints, last_context: Ints) -> Ints:
+        """Cost of all decode steps of ``rows`` computed rows above one context up to another, for each triple."""
+        cost = np.empty(len(rows), np.int64)
+        for count, index in by_value(rows):
+            prefix = self.prefix(count)
+            cost[index] = prefix[last_context[index]] - prefix[after_context[index]]
+        return cost
+
     def step_ns(self, rows: int) -> Ints:
         """Cost of one decode step of ``rows`` computed rows at context 0, 1, ..., whole nanoseconds.
 
