@@ -1,33 +1,16 @@
 """A measured run: the server of the simulator, with the engine running its batches."""
 
-import platform
 from collections.abc import Mapping
 from typing import Any
-
-import torch
 
 from real.engine import Engine
 from real.executor import Clock, Measured
 from sim.batching import Batching
 from sim.record import RunRecord
-from sim.run import trace_json, versions
+from sim.run import trace_json
 from sim.server import Progress, serve
 from sim.step import EXACT, Rounding
 from traces.trace import Trace
-
-
-def conditions(engine: Engine, clock: Clock) -> dict[str, Any]:
-    """What a measurement on this engine must say of itself."""
-    cuda = engine.device.type == "cuda"
-    return {
-        "device": torch.cuda.get_device_name(engine.device) if cuda else platform.processor() or "cpu",
-        "device_type": engine.device.type,
-        "dtype": str(engine.dtype).removeprefix("torch."),
-        "engine": engine.name,
-        "clock": clock,
-        "threads": torch.get_num_threads(),
-        "versions": versions("torch", "transformers"),
-    }
 
 
 def replay(
@@ -35,12 +18,12 @@ def replay(
     batching: Batching,
     engine: Engine,
     *,
+    about: Mapping[str, Any],
     clock: Clock,
     wall_clock: bool = False,
     seed: int = 0,
     max_kv_tokens: int | None = None,
     rounding: Rounding = EXACT,
-    setup: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> RunRecord:
     """Serve a trace on the engine.
@@ -49,12 +32,12 @@ def replay(
         trace: the requests; their lengths are forced.
         batching: when batches close.
         engine: runs them. ``serial`` takes batches of one.
+        about: the conditions of the measurement (:func:`real.conditions.conditions`), for the record.
         clock: which time a batch took: process CPU time, or the wall (CUDA: events inside the wall).
         wall_clock: let the trace's time pass in real time; otherwise idle time is skipped.
         seed: of the prompts.
         max_kv_tokens: cap on a batch's padded KV cache, tokens.
         rounding: allowed row counts.
-        setup: more for the record to say.
         progress: told the number of requests served after each batch.
     """
     served, policy = batching.apply(trace), batching.policy()
@@ -68,8 +51,8 @@ def replay(
         "max_kv_tokens": max_kv_tokens,
         "rounding": {"row_counts": list(rounding.row_counts), "context_tokens": rounding.context_tokens},
         "seed": seed,
-        **conditions(engine, clock),
-        **(setup or {}),
+        **about,
+        "clock": clock,
     }
     return serve(
         served,

@@ -1,0 +1,214 @@
+"""One simulation against the measured repeats of the same requests: every number simulated, measured, and its error."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sim.cost import CostModel
+from sim.errors import Noise, Pair, Score, errors
+from sim.ledger import LINES
+from sim.passes import driving_steps
+from sim.pricing import Prices
+from sim.record import RunRecord
+from sim.run import Results, prices_of, results
+from sim.split import Split, batch_parts_ns, mean_split, split
+from traces.trace import Floats, Ints
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch as it was measured, once or several times: the same requests together."""
+
+    rows: int
+    prompt_tokens: int
+    output_tokens: int
+    measured_s: Floats
+    """Duration in each repeat that formed it."""
+    simulated_s: float
+    """The modelled duration of this very batch."""
+
+    @property
+    def error(self) -> float:
+        """Against the median of the repeats."""
+        middle = float(np.median(self.measured_s))
+        return (self.simulated_s - middle) / middle
+
+    @property
+    def shape(self) -> str:
+        """Rows x (longest prompt + longest output)."""
+        return f"{self.rows} x ({self.prompt_tokens} + {self.output_tokens})"
+
+
+@dataclass(frozen=True)
+class BatchScore:
+    """Errors of whole batches beside the noise of their repeats."""
+
+    score: Score
+    noise: Noise
+    worst: Batch | None
+
+    @classmethod
+    def of(cls, batches: Sequence[Batch]) -> "BatchScore":
+        """Score some batches."""
+        signed = np.array([batch.error for batch in batches])
+        worst = max(batches, key=lambda batch: abs(batch.error)) if batches else None
+        return cls(Score.of(signed), Noise.of([batch.measured_s for batch in batches]), worst)
+
+    def to_json(self) -> dict[str, Any]:
+        """Fractions; ``noise`` is the median spread of the repeats."""
+        return {
+            "count": self.score.count,
+            "median_error": _rounded(self.score.median),
+            "p95_error": _rounded(self.score.p95),
+            "mean_error": _rounded(self.score.mean),
+            "worst_error": _rounded(self.score.worst),
+            "worst_shape": None if self.worst is None else self.worst.shape,
+            "bias": _rounded(self.score.bias),
+            "noise": _rounded(self.noise.median),
+            "noise_p95": _rounded(self.noise.p95),
+            "inside_noise": self.noise.covers(self.score.median),
+        }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
+
+
+def measured_batches(records: Sequence[RunRecord], model: CostModel) -> list[Batch]:
+    """All batches of some measured runs of the same trace, repeats of the same requests together, priced by a model.
+    Batches that failed are left out."""
+    durations: dict[tuple[int, ...], list[float]] = {}
+    priced: dict[tuple[int, ...], tuple[int, int, int, float]] = {}
+    for record in records:
+        first, rest = batch_parts_ns(record, prices_of(record, model))
+        took = (record.end_ns - record.batches.start_ns) / 1e9
+        bounds = np.append(record.batches.first_row, len(record.rows.request)).tolist()
+        shapes = (record.batch_rows, record.padded_prompt_tokens, record.longest_output_tokens)
+        for i in range(len(took)):
+            if record.measured is not None and i in record.measured.failed:
+                continue
+            members = tuple(record.rows.request[bounds[i] : bounds[i + 1]].tolist())
+            durations.setdefault(members, []).append(float(took[i]))
+            rows, prompt, output = (int(column[i]) for column in shapes)
+            priced[members] = (rows, prompt, output, int(first[i] + rest[i]) / 1e9)
+    return [Batch(*priced[m][:3], np.array(durations[m]), priced[m][3]) for m in durations]
+
+
+@dataclass(frozen=True)
+class StepScore:
+    """Errors of the passes of one phase at one number of rows."""
+
+    phase: str
+    rows: int
+    measured_s: float
+    """Median of the measured passes."""
+    simulated_s: float
+    """Median of the modelled ones."""
+    score: Score
+    noise: Noise
+
+
+def step_scores(records: Sequence[RunRecord], model: CostModel) -> list[StepScore]:
+    """Passes of measured runs against a model, by phase and rows. A pass that was repeated counts once, at the median
+    of its repeats."""
+    passes: dict[tuple[str, int, int], list[float]] = {}
+    price: dict[tuple[str, int, int], float] = {}
+    for record in records:
+        if record.measured is None:
+            continue
+        prices = prices_of(record, model)
+        steps = driving_steps(record) / 1e9
+        for i, first in enumerate(record.measured.first_step.tolist()):
+            if i in record.measured.failed:
+                continue
+            rows, prompt = int(record.batch_rows[i]), int(record.padded_prompt_tokens[i])
+            output = int(record.longest_output_tokens[i])
+            computed = rows + int(record.batches.dummy_rows[i])
+            passes.setdefault(("prefill", rows, prompt), []).append(float(steps[first]))
+            price["prefill", rows, prompt] = _prefill_s(prices, computed, prompt)
+            each = np.diff(prices.prefix(computed)[prompt : prompt + output]) / 1e9
+            for k in range(1, output):
+                key = ("decode", rows, prompt + k)
+                passes.setdefault(key, []).append(float(steps[first + k]))
+                price[key] = float(each[k - 1])
+    found = []
+    for phase, rows in sorted({key[:2] for key in passes}, key=lambda key: (key[0] != "prefill", key[1])):
+        keys = [key for key in passes if key[:2] == (phase, rows)]
+        measured = np.array([np.median(passes[key]) for key in keys])
+        simulated = np.array([price[key] for key in keys])
+        noise = Noise.of([np.array(passes[key]) for key in keys])
+        score = Score.of(errors(simulated, measured))
+        found.append(
+            StepScore(phase, rows, float(np.median(measured)), float(np.median(simulated)), score, noise)
+        )
+    return found
+
+
+def _prefill_s(prices: Prices, rows: int, prompt: int) -> float:
+    return int(prices.prefills_ns(np.array([rows]), np.array([prompt]))[0]) / 1e9
+
+
+def formed_identically(records: Iterable[RunRecord]) -> bool:
+    """Whether all runs put the same requests together in the same order of batches."""
+
+    def batches(record: RunRecord) -> tuple[Ints, Ints]:
+        return record.batches.first_row, record.rows.request
+
+    first, *others = [batches(record) for record in records]
+    return all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True))
+
+
+@dataclass(frozen=True)
+class Versus:
+    """A simulated run beside the measured repeats of the same trace."""
+
+    simulated: Results
+    measured: Sequence[Results]
+    identical: bool
+    """All of them formed the same batches."""
+    batches: BatchScore
+    latency: dict[str, dict[str, Pair]]
+    throughput: dict[str, Pair]
+    ledger: dict[str, Pair]
+    waste: dict[str, Pair]
+    split: dict[str, Split]
+
+
+def versus(simulated: RunRecord, measured: Sequence[RunRecord], model: CostModel) -> Versus:
+    """Lay a simulation beside measured repeats. The model prices the ledger's shares on both sides."""
+    sim = results(simulated, prices_of(simulated, model))
+    real = [results(record, prices_of(record, model)) for record in measured]
+
+    def pair(pick: Any) -> Pair:
+        return Pair.of(pick(sim), [pick(one) for one in real])
+
+    return Versus(
+        simulated=sim,
+        measured=real,
+        identical=formed_identically([simulated, *measured]),
+        batches=BatchScore.of(measured_batches(measured, model)),
+        latency={
+            name: {stat: pair(lambda r, n=name, s=stat: r.latency[n][s]) for stat in sim.latency[name]}
+            for name in sim.latency
+        },
+        throughput={
+            name: pair(lambda r, n=name: r.throughput[n])
+            for name in sim.throughput
+            if name != "offered_requests_per_s"
+        },
+        ledger={line: pair(lambda r, n=line: r.ledger.lines_ns[n] / 1e9) for line in LINES},
+        waste={
+            "prefill_slots": pair(lambda r: r.waste.prefill.slots),
+            "prefill_padding": pair(lambda r: r.waste.prefill.wasted),
+            "decode_slots": pair(lambda r: r.waste.decode.slots),
+            "decode_idle": pair(lambda r: r.waste.decode.wasted),
+        },
+        split=_split(simulated, measured, model),
+    )
+
+
+def _split(simulated: RunRecord, measured: Sequence[RunRecord], model: CostModel) -> dict[str, Split]:
+    each = [split(record, simulated, prices_of(record, model)) for record in measured]
+    return {name: mean_split([one[name] for one in each]) for name in each[0]}
