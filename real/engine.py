@@ -102,6 +102,28 @@ class Engine:
             return Generated(tokens, self._watch.finish())
 
     @torch.inference_mode()
+    def time_decode(self, rows: int, context_tokens: int, steps: int) -> PassTimes:
+        """Times of ``steps`` decode steps after ``context_tokens`` slots that no prefill has filled.
+
+        For profiling long contexts: the cache holds noise, which costs what keys and values cost, and the steps
+        run as in any batch. The first step reads ``context_tokens`` + 1 slots.
+        """
+        with pinned_kernels(self.device):
+            pads = torch.zeros(rows, dtype=torch.long, device=self.device)
+            slab = self._memory.slab(rows, context_tokens + steps)
+            slab.keys.normal_()
+            slab.values.normal_()
+            slab.advance(context_tokens)
+            positions = torch.full((rows, 1), context_tokens - 1, device=self.device)
+            out = torch.zeros((rows, steps + 1), dtype=torch.long, device=self.device)
+            mask = decode_mask(pads, slab.capacity)
+            self._watch.start(passes=steps)
+            self._watch.begin()
+            self._decode(positions, mask, slab, out)
+            out.cpu()
+            return self._watch.finish()
+
+    @torch.inference_mode()
     def reserve(self, rows: int, capacity: int) -> None:
         """Have the memory of such a batch ready, so that getting it is not timed."""
         self._memory.reserve(rows, capacity)
@@ -128,17 +150,18 @@ class Engine:
 
     def generate(self, batch: DeviceBatch) -> None:
         """All passes of a batch, tokens into ``batch.out``. Never waits for the device."""
-        watch, out = self._watch, batch.out
-        watch.begin()
+        self._watch.begin()
         self._prefill(self.model, batch)
-        watch.lap()
-        positions = batch.positions[:, -1:].clone()
+        self._watch.lap()
+        self._decode(batch.positions[:, -1:].clone(), batch.decode_mask, batch.slab, batch.out)
+
+    def _decode(self, positions: Tensor, mask: Tensor, slab: Slab, out: Tensor) -> None:
+        """Fill ``out`` [B, N] from its second column on; ``positions`` [B, 1] are those of the last slots."""
         for step in range(1, out.shape[1]):
             positions += 1
-            context = batch.slab.length + 1
-            mask = batch.decode_mask[..., :context]
-            out[:, step] = forward(self.model, out[:, step - 1 : step], positions, mask, batch.slab)
-            watch.lap()
+            seen = mask[..., : slab.length + 1]
+            out[:, step] = forward(self.model, out[:, step - 1 : step], positions, seen, slab)
+            self._watch.lap()
 
 
 def forward(model: "PreTrainedModel", ids: Tensor, positions: Tensor, mask: Tensor, slab: Slab) -> Tensor:

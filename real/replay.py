@@ -1,6 +1,7 @@
 """A measured run: the server of the simulator, with the engine running its batches."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from real.engine import Engine
@@ -10,6 +11,7 @@ from sim.record import RunRecord
 from sim.run import trace_json
 from sim.server import Progress, serve
 from sim.step import EXACT, Rounding
+from traces.errors import InputError
 from traces.trace import Trace
 
 
@@ -39,7 +41,15 @@ def replay(
         max_kv_tokens: cap on a batch's padded KV cache, tokens.
         rounding: allowed row counts.
         progress: told the number of requests served after each batch.
+
+    Raises:
+        InputError: batches larger than the engine takes.
     """
+    if engine.max_rows is not None and batching.max_batch > engine.max_rows:
+        raise InputError(
+            f"engine {engine.name} takes batches of {engine.max_rows} row, not of {batching.max_batch};"
+            f" give --max-batch {engine.max_rows}"
+        )
     served, policy = batching.apply(trace), batching.policy()
     executor = Measured(served, engine, seed, clock, rounding)
     resolved = {
@@ -54,7 +64,7 @@ def replay(
         **about,
         "clock": clock,
     }
-    return serve(
+    record = serve(
         served,
         policy,
         executor,
@@ -63,3 +73,4 @@ def replay(
         wall_clock=wall_clock,
         progress=progress,
     )
+    return replace(record, setup={**record.setup, "warm_ups": executor.warm_ups})

@@ -1,0 +1,47 @@
+"""Options that the commands of ``real`` share."""
+
+from typing import Annotated
+
+import typer
+
+from real.engine import ENGINES
+from traces.errors import InputError
+from traces.terminal import whole
+
+Model = Annotated[str, typer.Option(metavar="NAME", help="Model, e.g. Qwen3-0.6B, or toy for a quick look.")]
+Weights = Annotated[
+    str,
+    typer.Option(
+        metavar="random|DIR|HUB",
+        help="Random weights of the model's dimensions, a folder written by save_pretrained, or a hub name.",
+    ),
+]
+Device = Annotated[str, typer.Option(metavar="cpu|cuda", help="Where to run.")]
+Dtype = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Not given: bfloat16 on CUDA, float32 on a CPU.")
+]
+EngineName = Annotated[str, typer.Option("--engine", metavar="|".join(ENGINES), help="How batches prefill.")]
+Threads = Annotated[
+    int,
+    typer.Option(parser=whole(1), metavar="N", help="CPU threads; more than there are idle cores is slow."),
+]
+TimedBy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="cpu|wall",
+        help="Which clock times the passes. Not given: the process's CPU time on a CPU with one thread, else wall.",
+    ),
+]
+
+
+def whole_list(name: str, text: str) -> list[int]:
+    """Whole numbers of at least 1 from ``1,2,4``, each once, rising.
+
+    Raises:
+        InputError: anything else, with the option and the part that is wrong.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not (part.isascii() and part.isdigit() and int(part) > 0):
+            raise InputError(f"{name} {text!r}: {part!r} is not a whole number of at least 1")
+    return sorted({int(part) for part in parts})
