@@ -7,6 +7,9 @@ from typing import Any
 ROLES = ("arrival_s", "prompt_tokens", "output_tokens")
 """The columns every format comes down to; the first may be absent: offline work."""
 
+Columns = tuple[dict[str, list[Any]], dict[str, int]]
+"""Columns of a JSON document by name, and entries that are no request by reason."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -28,9 +31,8 @@ class Layout:
     """Columns kept where they are there: ``source_row``, ``predicted_output_tokens``."""
     text: tuple[str, ...] = ()
     """Those of ``prompt`` and ``output`` that hold text, to be cut by a tokenizer."""
-    document: Callable[[Any], "tuple[dict[str, list[Any]], dict[str, int]] | None"] | None = None
-    """Of a JSON document: its columns, and rows that are no request by reason; None where it isn't this
-    format."""
+    document: "Callable[[Any], Columns | None] | None" = None
+    """Columns of a JSON document, None where it isn't of this format."""
 
     @property
     def asked(self) -> tuple[str, ...]:

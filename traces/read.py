@@ -50,7 +50,12 @@ def read(
     """
     source = sniff(path)
     found: Iterable[Block]
+    if layout is None and source.container == "jsonl" and not _fitting(source, format_name):
+        # A document written on one line looks like the first of many rows.
+        source = _as_document(source, format_name) or source
     if source.container == "json":
+        if layout is not None:
+            raise InputError(f"{path}: is one JSON document, not rows; --map cannot name its columns")
         layout, columns, left_out = _document(source, format_name)
         names = _names(source, layout)
         cells = [pa.array(map(as_text, columns[name]), pa.string()) for name in names]
@@ -67,14 +72,33 @@ def read(
     return reading.trace()
 
 
-def _recognise(source: Source, format_name: str | None) -> Layout:
-    if format_name is not None and format_name not in FORMATS:
+def _candidates(format_name: str | None) -> dict[str, tuple[Layout, ...]]:
+    if format_name is None:
+        return FORMATS
+    if format_name not in FORMATS:
         raise InputError(f"format {format_name!r} is not known; choose {choices(FORMATS)}")
-    candidates = FORMATS if format_name is None else {format_name: FORMATS[format_name]}
-    for layouts in candidates.values():
-        for layout in layouts:
-            if layout.fits(source.container, source.columns):
-                return layout
+    return {format_name: FORMATS[format_name]}
+
+
+def _fitting(source: Source, format_name: str | None) -> Layout | None:
+    every = (layout for layouts in _candidates(format_name).values() for layout in layouts)
+    return next((layout for layout in every if layout.fits(source.container, source.columns)), None)
+
+
+def _as_document(source: Source, format_name: str | None) -> Source | None:
+    document = replace(source, container="json", columns=())
+    try:
+        _document(document, format_name)
+    except InputError:
+        return None
+    return document
+
+
+def _recognise(source: Source, format_name: str | None) -> Layout:
+    layout = _fitting(source, format_name)
+    if layout is not None:
+        return layout
+    candidates = _candidates(format_name)
     looked_for = "; ".join(
         f"{name}: {' or '.join(', '.join(layout.asked) for layout in layouts if layout.document is None)}"
         for name, layouts in candidates.items()
@@ -89,8 +113,7 @@ def _recognise(source: Source, format_name: str | None) -> Layout:
 
 def _document(source: Source, format_name: str | None) -> tuple[Layout, dict[str, list[Any]], dict[str, int]]:
     """Layout and columns of a file that is one JSON document."""
-    if format_name is not None and format_name not in FORMATS:
-        raise InputError(f"format {format_name!r} is not known; choose {choices(FORMATS)}")
+    candidates = _candidates(format_name)
     try:
         with guarded(source.path), open_bytes(source.path) as stream:
             document = json.load(stream, parse_float=plain_number, parse_constant=str)
@@ -102,14 +125,14 @@ def _document(source: Source, format_name: str | None) -> tuple[Layout, dict[str
         ) from None
     except ValueError as error:
         raise InputError(f"{source.path}: not JSON ({error})") from None
-    for name, layouts in FORMATS.items():
+    for layouts in candidates.values():
         for layout in layouts:
-            if layout.document is not None and format_name in (None, name):
-                columns = layout.document(document)
-                if columns is not None:
-                    return layout, *columns
-    known = [name for name, layouts in FORMATS.items() if any(layout.document for layout in layouts)]
-    raise InputError(f"{source.path}: a JSON document of no known format; looked for {choices(known)}")
+            columns = layout.document(document) if layout.document is not None else None
+            if columns is not None:
+                return layout, *columns
+    known = [name for name, layouts in candidates.items() if any(layout.document for layout in layouts)]
+    looked_for = choices(known) if known else "none of this kind"
+    raise InputError(f"{source.path}: a JSON document of no known format; looked for {looked_for}")
 
 
 def _names(source: Source, layout: Layout) -> list[str]:

@@ -107,9 +107,7 @@ def _sniff_json(path: Path, first: str) -> Source:
         row = json.loads(first)
     except (ValueError, RecursionError):
         row = None
-    if isinstance(row, dict) and not any(
-        isinstance(value, list) and len(value) > 4096 for value in row.values()
-    ):
+    if isinstance(row, dict):
         return Source(path, "jsonl", tuple(row))
     return Source(path, "json", ())
 

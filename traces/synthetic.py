@@ -18,6 +18,7 @@ import numpy as np
 from traces.arrivals import ARRIVALS
 from traces.errors import InputError, choices
 from traces.lengths import draw, whole_tokens
+from traces.recipe import options
 from traces.trace import Floats, Ints, Trace
 
 COMMON = ("rate", "n", "prompt", "output", "pairs", "predicted", "seed")
@@ -31,24 +32,6 @@ CLOSED = "closed"
 def is_recipe(source: str) -> bool:
     """Whether a source names an arrival process."""
     return source.partition(":")[0] in (*ARRIVALS, CLOSED)
-
-
-def options(recipe: str) -> tuple[str, dict[str, str]]:
-    """Name and options of ``name:key=value,key=value``; values may hold colons.
-
-    Raises:
-        InputError: a piece without ``=``, or an option twice.
-    """
-    name, _, rest = recipe.partition(":")
-    found: dict[str, str] = {}
-    for piece in filter(None, (piece.strip() for piece in rest.split(","))):
-        key, equals, value = piece.partition("=")
-        if not equals or not value:
-            raise InputError(f"recipe {recipe!r}: {piece!r} is not key=value")
-        if key in found:
-            raise InputError(f"recipe {recipe!r}: {key} is given twice")
-        found[key] = value
-    return name.strip(), found
 
 
 def synthesise(recipe: str, seed: int | None, load: Callable[[str], Trace]) -> Trace:
