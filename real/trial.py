@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,11 @@ from sim.executor import Simulated
 from sim.profile import Profile
 from sim.record import RunRecord
 from sim.run import simulate
+from sim.speedup import CurvePoint, EngineRun
 from traces.trace import Ints, Trace
 
 CURVE_ROWS = (1, 2, 4, 8, 16)
 """Batch sizes of the throughput curve."""
-PAYS = 0.10
-"""A doubled batch pays while it gives at least this much more tokens per second."""
 LENGTHS = 3
 """Prompt lengths that a calibration profiles."""
 
@@ -107,19 +105,6 @@ def repeats(
     return records
 
 
-@dataclass(frozen=True)
-class EngineRun:
-    """One of the chapter's engines on the same requests."""
-
-    engine: str
-    seconds: float
-    """Median over the repeats of the busy time."""
-    tokens_per_s: float
-    """Useful output tokens."""
-    same_tokens: bool
-    """Every request got the tokens that serial gave it."""
-
-
 def engines(lab: Lab, trace: Trace, max_batch: int, times: int) -> list[EngineRun]:
     """Serial, row by row, and padded, on the same requests all at once; serial first."""
     runs = []
@@ -138,16 +123,8 @@ def engines(lab: Lab, trace: Trace, max_batch: int, times: int) -> list[EngineRu
     return runs
 
 
-@dataclass(frozen=True)
-class CurvePoint:
-    """Tokens per second of one batch size."""
-
-    rows: int
-    tokens_per_s: Pair
-
-
 def curve(lab: Lab, model: CostModel, prompt: int, output: int, times: int) -> list[CurvePoint]:
-    """Useful tokens per second of full batches of equal lengths: what a bigger batch gives when nothing is wasted."""
+    """Useful tokens per second of full batches of equal lengths; none for a size that memory does not suffice for."""
     points = []
     for rows in CURVE_ROWS:
         trace = Trace(
@@ -160,18 +137,12 @@ def curve(lab: Lab, model: CostModel, prompt: int, output: int, times: int) -> l
         )
         executor = Measured(trace, lab.engine, lab.seed, lab.clock)
         tokens = rows * output
-        measured = [tokens * 1e9 / sum(executor.run(range(rows))[:4]) for _ in range(times)]
+        runs = [executor.run(range(rows)) for _ in range(times)]
+        answered = [run for run in runs if run.measured is not None and run.measured.failed is None]
+        measured = [tokens * 1e9 / sum(run[:4]) for run in answered]
         predicted = tokens * 1e9 / sum(Simulated(trace, model).run(range(rows))[:4])
         points.append(CurvePoint(rows, Pair.of(predicted, measured)))
     return points
-
-
-def stops_paying(points: Sequence[CurvePoint]) -> int | None:
-    """The batch size from which on the next one measured no longer gives :data:`PAYS` more; None if all pay."""
-    for point, bigger in pairwise(points):
-        if (bigger.tokens_per_s.measured or 0.0) < (1 + PAYS) * (point.tokens_per_s.measured or 0.0):
-            return point.rows
-    return None
 
 
 def occurring_rows(trace: Trace, batching: Batching, model: CostModel) -> list[int]:

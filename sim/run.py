@@ -166,12 +166,21 @@ def results(
     prices: Prices,
     capacity: Capacity | None = None,
     kv_bytes_per_token: int | None = None,
+    split_by: Prices | None = None,
 ) -> Results:
-    """Compute every result of a record. ``prices`` split a measured run's ledger and give a simulated run's gaps."""
+    """Compute every result of a record.
+
+    Args:
+        record: of a simulated or measured run.
+        prices: those of the run; they give a simulated run's gaps.
+        capacity: what the server could do at most, if it is known.
+        kv_bytes_per_token: of the model, if it is known.
+        split_by: prices that split the ledger, if not the run's own.
+    """
     return Results(
         record=record,
         waste=waste(record),
-        ledger=ledger(record, prices),
+        ledger=ledger(record, split_by or prices),
         latency=latency(record, prices),
         throughput=throughput(record, prices),
         capacity=capacity,

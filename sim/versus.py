@@ -176,10 +176,22 @@ class Versus:
     split: dict[str, Split]
 
 
-def versus(simulated: RunRecord, measured: Sequence[RunRecord], model: CostModel) -> Versus:
-    """Lay a simulation beside measured repeats. The model prices the ledger's shares on both sides."""
-    sim = results(simulated, prices_of(simulated, model))
-    real = [results(record, prices_of(record, model)) for record in measured]
+def versus(
+    simulated: RunRecord, measured: Sequence[RunRecord], model: CostModel, split_by: CostModel | None = None
+) -> Versus:
+    """Lay a simulation beside measured repeats.
+
+    Args:
+        simulated: the free simulation.
+        measured: repeats of the same requests.
+        model: priced the simulation, and prices the measured batches.
+        split_by: splits the ledger's batches on both sides into shares; a monotone model, by default ``model``.
+    """
+
+    def results_of(record: RunRecord) -> Results:
+        return results(record, prices_of(record, model), split_by=prices_of(record, split_by or model))
+
+    sim, real = results_of(simulated), [results_of(record) for record in measured]
 
     def pair(pick: Any) -> Pair:
         return Pair.of(pick(sim), [pick(one) for one in real])
