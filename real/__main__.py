@@ -11,10 +11,9 @@ from real.options import Device, Dtype, EngineName, Model, Threads, TimedBy, Wei
 from real.profiler import grid, measure
 from real.progress import Meter
 from real.replay import replay
-from real.setup import choose_clock, load_engine
+from real.setup import choose_clock, datasheet, load_engine
 from real.weights import RANDOM, shape_of
 from sim import costs, store
-from sim.hardware import HARDWARE, Hardware, hardware
 from sim.memory import kv_budget_bytes
 from sim.models import DTYPE_BYTES
 from sim.options import (
@@ -33,7 +32,7 @@ from sim.options import (
 )
 from sim.report import print_run
 from sim.run import capacity, prices_of, results
-from traces.errors import InputError, choices
+from traces.errors import InputError
 from traces.load import load
 from traces.terminal import command_app, err, number, out, run_app, warn, whole, write_json
 
@@ -82,7 +81,7 @@ def run(
     driving = choose_clock(timed_by, runner, wall_clock=clock == "wall")
     name = model if weights == RANDOM else weights
     shape, about = shape_of(runner.model, name), conditions(runner, name, weights, driving)
-    known = _datasheet(about["hardware"], runner)
+    known = datasheet(about["hardware"], runner)
     cost_model = costs.load(cost, shape, known, about["dtype"])
     bytes_per_token = shape.kv_bytes_per_token(DTYPE_BYTES[about["dtype"]])
     budget = kv_budget_bytes(memory, shape, known, about["dtype"])
@@ -168,18 +167,6 @@ def profile(
         f"{samples.warm_ups} warm-up batches left out, timed by {driving}, {spread}"
     )
     err().print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _datasheet(name: str, engine: Engine) -> Hardware:
-    """The row of the hardware table for a device, by its own name."""
-    if engine.device.type == "cpu":
-        return hardware("cpu")
-    # "NVIDIA A100-SXM4-80GB" is the table's A100-80GB; the longest match is the most specific.
-    words = {key: key.upper().split("-") for key in HARDWARE}
-    fits = [key for key, parts in words.items() if all(part in name.upper() for part in parts)]
-    if not fits:
-        raise InputError(f"no datasheet for {name!r}; known are {choices(HARDWARE)}; give --cost FILE")
-    return hardware(max(fits, key=len))
 
 
 if __name__ == "__main__":

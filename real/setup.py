@@ -5,6 +5,7 @@ import torch
 from real.engine import Engine
 from real.executor import CLOCKS, Clock
 from real.weights import RANDOM, load_model, parse_device, parse_dtype
+from sim.hardware import HARDWARE, Hardware, hardware
 from traces.errors import InputError, choices
 
 
@@ -45,3 +46,19 @@ def choose_clock(name: str | None, engine: Engine, wall_clock: bool = False) -> 
         if clock == name:
             return clock
     raise InputError(f"unknown clock {name!r}; known are {choices(CLOCKS)}")
+
+
+def datasheet(name: str, engine: Engine) -> Hardware:
+    """The row of the hardware table for a device, by its own name.
+
+    Raises:
+        InputError: a GPU that the table lacks.
+    """
+    if engine.device.type == "cpu":
+        return hardware("cpu")
+    # "NVIDIA A100-SXM4-80GB" is the table's A100-80GB; the longest match is the most specific.
+    words = {key: key.upper().split("-") for key in HARDWARE}
+    fits = [key for key, parts in words.items() if all(part in name.upper() for part in parts)]
+    if not fits:
+        raise InputError(f"no datasheet for {name!r}; known are {choices(HARDWARE)}; give --cost FILE")
+    return hardware(max(fits, key=len))
