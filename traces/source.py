@@ -4,6 +4,7 @@ A block is a few megabytes of rows as Arrow columns, so a file of any length nee
 kept of it. Rows that are no rows (wrong number of cells, no JSON object) come along by number and reason.
 """
 
+import codecs
 import csv
 import gzip
 import io
@@ -11,7 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -176,12 +177,10 @@ def _csv(source: Source, names: Sequence[str], kinds: Sequence[str], progress: P
 
     keys = [str(i) for i in range(width)]
     wanted = [keys[source.columns.index(name)] for name in names]
-    with pa.OSFile(str(source.path)) as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        stream = pa.CompressedInputStream(raw, "gzip") if packed else raw
-        if not _has_rows(source, source.skip_lines):
-            return
+    if not _has_rows(source, source.skip_lines):
+        return
+    with open_bytes(source.path) as raw:
+        stream = _Utf8(source.path, raw, progress)
         reader = pa.csv.open_csv(
             stream,
             # One thread: only then does Arrow say which row has too many cells or too few.
@@ -208,11 +207,39 @@ def _csv(source: Source, names: Sequence[str], kinds: Sequence[str], progress: P
             fresh = {row: reason for row, reason in misfits.items() if row not in told}
             told.update(fresh)
             start = int(rows[-1]) + 1 if count else start
-            progress.at(raw.tell())
             yield Block([batch.column(key) for key in wanted], rows, fresh)
         left = {row: reason for row, reason in misfits.items() if row not in told}
         if left:
             yield Block([pa.array([], pa.string())] * len(wanted), np.empty(0, np.int64), left)
+
+
+class _Utf8:
+    """A stream that Arrow reads from, refused at the first byte that is not UTF-8: later, in a row with too few
+    cells, Arrow could only print a traceback of its own."""
+
+    closed = False
+
+    def __init__(self, path: Path, raw: BinaryIO, progress: Progress) -> None:
+        self._path = path
+        self._raw = raw
+        self._progress = progress
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._lines = 1
+
+    def read(self, count: int = -1) -> bytes:
+        """The next bytes."""
+        data = self._raw.read(count)
+        try:
+            self._decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            line = self._lines + error.object[: error.start].count(b"\n")
+            raise InputError(f"{self._path}, line {line}: not UTF-8 text") from None
+        self._lines += data.count(b"\n")
+        self._progress.add(len(data))
+        return data
+
+    def close(self) -> None:
+        """The owner of the file closes it."""
 
 
 def _has_rows(source: Source, lines: int) -> bool:
@@ -293,7 +320,10 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def plain_number(text: str) -> str:
     """1e3 is a whole number in JSON: write it out, so that it reads the same as in a block taken by Arrow."""
-    number = Decimal(text)
+    try:
+        number = Decimal(text)
+    except InvalidOperation:  # an exponent of hundreds of digits
+        return text
     return format(number, "f") if abs(number.adjusted()) < 40 else text
 
 

@@ -17,7 +17,9 @@ def _turns(document: Any) -> Columns | None:
     answers: list[str] = []
     left_out: Counter[str] = Counter()
     for entry in document:
-        texts: list[Any] = [turn.get("value") for turn in _conversation(entry) or [] if isinstance(turn, dict)]
+        texts: list[Any] = [
+            turn.get("value") for turn in _conversation(entry) or [] if isinstance(turn, dict)
+        ]
         if len(texts) < 2:
             left_out["fewer than two turns"] += 1
         elif not all(isinstance(text, str) and text for text in texts[:2]):
