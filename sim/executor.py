@@ -115,11 +115,11 @@ def measured_row_decode_ns(record: RunRecord, clock: Literal["wall", "cpu"]) -> 
     steps = None if measured is None else measured.step_cpu_ns if clock == "cpu" else measured.step_wall_ns
     if measured is None or steps is None:
         raise ValueError(f"no steps by the {clock} clock in this record")
-    ends = np.cumsum(steps)
+    ends = np.concatenate([[0], np.cumsum(steps)])
     first = record.spread(measured.first_step)
     failed = np.isin(record.spread(np.arange(len(record.batch_rows))), list(measured.failed))
     last = np.where(failed, first, first + record.row_output_tokens - 1)
     whole = record.spread(record.batches.decode_ns)
-    return np.where(
-        failed, whole, ends[np.minimum(last, len(ends) - 1)] - ends[np.minimum(first, len(ends) - 1)]
-    )
+    # A batch that failed has no passes, and may stand after the last one that there is.
+    until, since = (ends[np.minimum(index + 1, len(steps))] for index in (last, first))
+    return np.where(failed, whole, until - since)

@@ -109,7 +109,7 @@ def ledger(record: RunRecord, prices: Prices) -> Ledger:
         "padded_context": round(decode(peeled.decode_real_rows, peeled.decode_own_all_rows)),
         "idle_rows": round(decode(peeled.decode_own_all_rows, peeled.decode_own)),
     }
-    passes = int((record.batch_rows.size + record.longest_output_tokens - 1).sum())
+    passes = _total(record.longest_output_tokens)  # a prefill and N - 1 decode steps a batch
     lines = {name: 0 if -passes <= value < 0 else value for name, value in lines.items()}
     reverse = {name: 0 if -passes <= value < 0 else value for name, value in reverse.items()}
     forming, no_work = idle_time(record)
@@ -153,7 +153,9 @@ def idle_time(record: RunRecord) -> tuple[int, int]:
     oldest = np.minimum.reduceat(record.per_row(arrival), record.batches.first_row)
     # What waits at a start is whatever is served then or later, and what is never served.
     oldest = np.minimum.accumulate(oldest[::-1])[::-1]
+    # Those of a batch that failed are unfinished too, but wait no more.
     waiting = np.flatnonzero(record.requests.status == UNFINISHED)
+    waiting = np.setdiff1d(waiting, record.rows.request, assume_unique=True)
     if len(waiting):
         oldest = np.minimum(oldest, arrival[waiting[0]])
     forming = start - np.clip(oldest, free_from, start)
