@@ -26,12 +26,18 @@ class Batching:
         if not self.at_once:
             return trace
         order = np.argsort(trace.source_row, kind="stable")
+        guesses, ids = trace.predicted_output_tokens, trace.prompt_ids
+        if ids is not None:
+            prompts = np.split(ids, np.cumsum(trace.prompt_tokens)[:-1])
+            ids = np.concatenate([prompts[i] for i in order])
         return replace(
             trace,
             arrival_ns=np.zeros(len(trace), np.int64),
             prompt_tokens=trace.prompt_tokens[order],
             output_tokens=trace.output_tokens[order],
             source_row=trace.source_row[order],
+            predicted_output_tokens=None if guesses is None else guesses[order],
+            prompt_ids=ids,
             moved_rows=0,
             timed=False,
             history=(*trace.history, AT_ONCE),

@@ -13,6 +13,9 @@ from sim.queue import Queue
 from sim.record import END, FULL, MEMORY, TIMER
 from traces.errors import InputError
 
+LONGEST_WAIT_NS = 100 * 366 * 86_400 * 10**9
+"""A century: added to any arrival it still is a time that 64 bits hold."""
+
 
 class Take(NamedTuple):
     """Start a batch now."""
@@ -61,8 +64,9 @@ class StaticBatching:
     def __post_init__(self) -> None:
         if self.max_batch < 1:
             raise InputError(f"max_batch {self.max_batch} must be at least 1")
-        if self.max_wait_ns is not None and self.max_wait_ns < 0:
-            raise InputError(f"max_wait {self.max_wait_ns / 1e9} s must not be negative")
+        if self.max_wait_ns is not None and not 0 <= self.max_wait_ns <= LONGEST_WAIT_NS:
+            wait_s, most_s = self.max_wait_ns / 1e9, LONGEST_WAIT_NS / 1e9
+            raise InputError(f"max_wait {wait_s:g} s must be from 0 to {most_s:g} s")
 
     def decide(self, queue: Queue, now_ns: int, ended: bool) -> Take | Wait:
         """Full, out of memory, timer over, stream over: take. Otherwise wait for the first of them."""

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -104,16 +105,27 @@ class Queue:
         return old + list(range(self._head, self._head + rows - len(old)))
 
     def take(self, rows: int | Sequence[int]) -> Sequence[int]:
-        """Remove the oldest ``rows`` requests, or those at these rising positions, and return their indices."""
-        if isinstance(rows, int) and not self._passed_over:
-            head = self._head
-            self._head = head + rows
-            return range(head, head + rows)
-        waiting = self._oldest(len(self))
-        positions = range(rows) if isinstance(rows, int) else rows
-        taken = [waiting[i] for i in positions]
+        """Remove the oldest ``rows`` requests, or those at these rising positions, and return their indices.
+
+        Raises:
+            ValueError: a policy takes nothing, what does not wait, or one request twice.
+        """
+        waiting = len(self._passed_over) + self._tail - self._head
+        if isinstance(rows, int):
+            if not 0 < rows <= waiting:
+                raise ValueError(f"a policy takes {rows} of {waiting} waiting requests")
+            if not self._passed_over:
+                head = self._head
+                self._head = head + rows
+                return range(head, head + rows)
+        positions = list(range(rows) if isinstance(rows, int) else rows)
+        rising = all(a < b for a, b in pairwise([-1, *positions, waiting]))
+        if not positions or not rising:
+            raise ValueError(f"a policy takes the positions {positions} of {waiting} waiting requests")
+        looked_at = self._oldest(positions[-1] + 1)
+        taken = [looked_at[i] for i in positions]
         gone = set(taken)
         # Only what lies before the last one taken has been passed over; the rest still waits in a row.
+        self._passed_over = [i for i in looked_at if i not in gone] + self._passed_over[len(looked_at) :]
         self._head = max(self._head, taken[-1] + 1)
-        self._passed_over = [i for i in waiting if i < self._head and i not in gone]
         return taken

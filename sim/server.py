@@ -141,10 +141,11 @@ def _server(
             requests = [names[i] for i in requests]
         lag = 0 if clock is None else max(clock() - now, 0)
         before, prefill, decode, after, measured = run(requests)
-        write((len(requests), now + lag, lag, before, prefill, decode, after, decision.closed_by))
-        serve_more(requests)
         if measured is not None:
             log.measured.append(measured)
+        serve_more(requests)
+        # Last: a batch is in the record once this is written, however the lines before are interrupted.
+        write((len(requests), now + lag, lag, before, prefill, decode, after, decision.closed_by))
         if progress is not None:
             progress(len(log.served))
         now += lag + before + prefill + decode + after
@@ -158,7 +159,7 @@ def _wake_ns(queue: Queue, wait: Wait, now_ns: int) -> int:
         wake = due
     if wake is None or wake <= now_ns:
         raise RuntimeError(f"at {now_ns} ns a policy waits for {wait}, which will never come")
-    return wake
+    return int(wake)  # a policy may count in numpy's integers, the clock may not
 
 
 def _record(
@@ -172,10 +173,10 @@ def _record(
     columns = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_FIELDS)}
     batch_rows = columns.pop("rows")
     first_row = np.cumsum(batch_rows) - batch_rows
-    served = np.array(log.served, np.int64)
+    served, measured = np.array(log.served, np.int64)[: batch_rows.sum()], log.measured[: len(batch_rows)]
     status = np.where(fits, UNFINISHED, REJECTED).astype(np.int64)
     status[served] = COMPLETED
-    failed = {i: batch.failed for i, batch in enumerate(log.measured) if batch.failed is not None}
+    failed = {i: batch.failed for i, batch in enumerate(measured) if batch.failed is not None}
     for i in failed:
         status[served[first_row[i] : first_row[i] + batch_rows[i]]] = UNFINISHED
     record = RunRecord(
@@ -190,7 +191,7 @@ def _record(
             dummy_rows=executor.rounding.rows(batch_rows) - batch_rows,
             **columns,
         ),
-        measured=_measured(log.measured, failed) if log.measured else None,
+        measured=_measured(measured, failed) if measured else None,
     )
     last_token_ns = record.spread(record.prefill_end_ns) + executor.row_decode_ns(record)
     return replace(record, rows=replace(record.rows, last_token_ns=last_token_ns))
