@@ -12,7 +12,7 @@ from sim.executor import Simulated
 from sim.ledger import Ledger, ledger
 from sim.metrics import batches, latency, requests, throughput
 from sim.pricing import Prices
-from sim.record import COMPLETED, RunRecord
+from sim.record import COMPLETED, REJECTED, RunRecord
 from sim.server import Progress, serve
 from sim.stats import METHOD, Summary
 from sim.step import EXACT, Rounding, concat, padded_decode, padded_prefill
@@ -73,15 +73,20 @@ def simulate(
     return serve(served, policy, executor, max_kv_tokens=max_kv_tokens, setup=resolved, progress=progress)
 
 
+def rounding_of(record: RunRecord) -> Rounding:
+    """What the batches of a record were rounded up to."""
+    rounding = record.setup.get("rounding", {})
+    return Rounding(tuple(rounding.get("row_counts", ())), rounding.get("context_tokens", 1))
+
+
 def prices_of(record: RunRecord, model: CostModel | None = None) -> Prices:
     """Prices of a record's steps: by the model in its set-up, or by another one."""
-    rounding = record.setup.get("rounding", {})
     longest = int(record.requests.prompt_tokens.max())
     return Prices(
         model or costs.from_json(record.setup["cost"]),
         longest,
         longest + int(record.requests.output_tokens.max()),
-        Rounding(tuple(rounding.get("row_counts", ())), rounding.get("context_tokens", 1)),
+        rounding_of(record),
     )
 
 
@@ -120,13 +125,15 @@ def capacity(
     """
     if not batching.at_once:
         at_once = Batching(batching.max_batch, at_once=True)
-        record = simulate(trace, at_once, model, max_kv_tokens=max_kv_tokens)
+        rounding = rounding_of(record)
+        record = simulate(trace, at_once, model, max_kv_tokens=max_kv_tokens, rounding=rounding)
     busy_s = int((record.end_ns - record.batches.start_ns).sum()) / 1e9
     if not busy_s:
         return None
     rate = record.count(COMPLETED) / busy_s
     span_s = int(trace.arrival_ns[-1] - trace.arrival_ns[0]) / 1e9
-    offered_above = span_s > 0 and (len(trace) - 1) / span_s > rate
+    asked = len(trace) - record.count(REJECTED)  # what is rejected costs the server nothing
+    offered_above = span_s > 0 and (asked - 1) / span_s > rate
     return Capacity(rate, offered_above and not batching.at_once)
 
 
