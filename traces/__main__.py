@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -68,7 +69,7 @@ def describe(
         write_json(found, json)
     if json != "-":
         for table in tables(trace, found):
-            out().print(table)
+            _show(table)
 
 
 @app.command()
@@ -159,6 +160,14 @@ def _loaded(
             f"{trace.name}: {trace.moved_rows} rows stood before an earlier arrival and were sorted into place"
         )
     return trace
+
+
+def _show(table: Table) -> None:
+    """Print a table; where the terminal is too narrow for its numbers, over the edge rather than cut."""
+    console = out()
+    needed = Measurement.get(console, console.options.update(max_width=10_000), table).minimum
+    console.width = max(console.width, needed)
+    console.print(table)
 
 
 def _write(trace: Trace, target: Path, to: str | None) -> None:

@@ -99,7 +99,7 @@ def why(value: Any, role: str) -> str:
         return "not a time" if role == "arrival" else "not a number"
     if role == "arrival":
         return "out of range"
-    if abs(number) > MAX_TOKENS:
+    if number.copy_abs() > MAX_TOKENS:
         return "too large"
     if number <= 0:
         return "zero" if number == 0 else "negative"

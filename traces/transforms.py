@@ -238,7 +238,7 @@ def _rows(trace: Trace, index: NDArray[np.int64]) -> Trace:
 
 
 def _stretch(trace: Trace, factor: float) -> Trace:
-    if trace.arrival_ns[-1] * factor >= 2.0**63:
+    if int(trace.arrival_ns[-1]) * factor >= 2.0**63:
         raise InputError(f"a trace stretched {factor:g} times lasts more than 292 years")
     return replace(trace, arrival_ns=np.rint(trace.arrival_ns * factor).astype(np.int64))
 

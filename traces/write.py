@@ -100,10 +100,9 @@ def _table(trace: Trace, arrival: str) -> pa.Table:
 
 def _seconds(arrival_ns: pa.Array) -> pa.Array:
     """Nanoseconds as text in seconds: exact, no more digits than needed."""
-    low = arrival_ns.to_numpy()
-    words = np.stack([low, low >> 63], axis=1)
-    exact = pa.Array.from_buffers(pa.decimal128(38, 9), len(low), [None, pa.py_buffer(words)])
-    digits = pc.replace_substring_regex(exact.cast(pa.string()), "0+$", "")
+    whole, fraction = np.divmod(arrival_ns.to_numpy(), 10**9)
+    padded = pc.utf8_lpad(_text(pa.array(fraction)), 9, "0")
+    digits = pc.binary_join_element_wise(_text(pa.array(whole)), pc.utf8_rtrim(padded, "0"), ".")
     return pc.replace_substring_regex(digits, r"\.$", "")
 
 

@@ -101,7 +101,7 @@ def try_to_load(path: Path) -> None:
             assert trace.prompt_tokens.min() >= 1
             assert trace.output_tokens.min() >= 1
             assert trace.arrival_ns[0] == 0
-            assert skip_bad or not trace.dropped
+            assert skip_bad or set(trace.dropped) <= {"failed request (no output)"}
 
 
 FUZZ = settings(max_examples=300, deadline=5000, suppress_health_check=[HealthCheck.function_scoped_fixture])
