@@ -184,3 +184,17 @@ def test_no_answer_is_no_batch(model: Any) -> None:
 
 def test_every_engine_has_a_test_here() -> None:
     assert set(ENGINES) == {*BATCHED, "serial"}
+
+
+def test_in_bfloat16_a_batch_moves_logits_by_rounding_only() -> None:
+    """Tokens may differ there, by nature; a mask or position gone wrong moves logits by whole deviations."""
+    model = random_model(TINY, CPU, torch.bfloat16, 0, STD)
+    prompts = prompts_of([3, 40, 17, 1])
+    logits = []
+    for batch in (prompts, *([prompt] for prompt in prompts)):
+        with Passes(model) as passes:
+            Engine(model).run(batch, 1)
+        logits.append(model.lm_head(passes.hidden[0][:, -1]).float())
+    together, alone = logits[0], torch.cat(logits[1:])
+    assert ((together - alone).abs().amax(dim=1) < 0.3 * alone.std(dim=1)).all()
+    assert ((together - alone[[1, 0, 3, 2]]).abs().amax(dim=1) > alone.std(dim=1)).all()
