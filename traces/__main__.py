@@ -17,7 +17,7 @@ from traces.formats import FORMATS
 from traces.lengths import LAWS
 from traces.load import BUILT_IN, load
 from traces.synthetic import is_recipe
-from traces.terminal import command_app, out, run_app, warn, whole, write_json
+from traces.terminal import REDIRECTED_COLUMNS, command_app, out, run_app, warn, whole, write_json
 from traces.trace import Trace
 from traces.transforms import TRANSFORMS, transform
 from traces.write import TARGETS, lost, write
@@ -165,8 +165,8 @@ def _loaded(
 def _show(table: Table) -> None:
     """Print a table; where the terminal is too narrow for its numbers, over the edge rather than cut."""
     console = out()
-    needed = Measurement.get(console, console.options.update(max_width=10_000), table).minimum
-    console.width = max(console.width, needed)
+    natural = Measurement.get(console, console.options.update(max_width=10_000), table).maximum
+    console.width = max(console.width, min(natural, REDIRECTED_COLUMNS))
     console.print(table)
 
 

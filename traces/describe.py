@@ -183,11 +183,14 @@ def _lengths(found: dict[str, Any]) -> Table:
 
 
 def _waste(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="Slots wasted when requests always wait", title_justify="left")
+    table = Table(
+        title="Slots wasted when requests always wait, as they come or sorted by prompt in windows",
+        title_justify="left",
+    )
     table.add_column("batch size", justify="right")
-    for order in ("as they come", f"sorted by prompt ({WINDOW_BATCHES} batches)"):
-        table.add_column(f"prefill padding, {order}", justify="right")
-        table.add_column(f"idle decode, {order}", justify="right")
+    for order in ("as they come", f"sorted ({WINDOW_BATCHES} batches)"):
+        table.add_column(f"prefill padding\n{order}", justify="right")
+        table.add_column(f"idle decode\n{order}", justify="right")
     half = len(rows) // 2
     for plain, by_length in zip(rows[:half], rows[half:], strict=True):
         shares = [row[key] for row in (plain, by_length) for key in ("prefill_waste", "decode_waste")]
