@@ -174,21 +174,33 @@ def broken_laws(record: RunRecord) -> list[str]:
     r, rows, b = record.requests, record.rows, record.batches
     arrival, start = record.per_row(r.arrival_ns), record.spread(b.start_ns)
     first, returned = record.spread(record.prefill_end_ns), record.spread(record.end_ns)
+    parts = (b.lag_ns, b.before_ns, b.prefill_ns, b.decode_ns, b.after_ns, b.dummy_rows)
     served_once = len(np.unique(rows.request)) == len(rows.request)
     followers = np.lexsort((b.start_ns, b.server))
     same = np.diff(b.server[followers]) == 0
     overlap = same & (b.start_ns[followers][1:] < record.end_ns[followers][:-1])
+    filled = bool(np.all(record.batch_rows > 0))
+    full_length = True
+    if record.measured is not None and filled:
+        passes = np.diff(record.measured.first_step, append=len(record.measured.step_wall_ns))
+        differ = np.flatnonzero(passes != record.longest_output_tokens)
+        full_length = set(differ.tolist()) <= set(record.measured.failed)
     checks = {
+        "arrivals fall": bool(np.all(np.diff(r.arrival_ns) >= 0)),
+        "a prompt or an output has no token": bool(np.all((r.prompt_tokens > 0) & (r.output_tokens > 0))),
+        "a rejected request is in a batch": not bool(np.any(record.per_row(r.status) == REJECTED)),
+        "a part of a batch is negative": all(bool(np.all(part >= 0)) for part in parts),
         "a request is in two batches": served_once,
         "a completed request is in no batch": record.count(COMPLETED) == int(record.row_completed.sum()),
         "a status is unknown": bool(np.all((r.status >= 0) & (r.status < len(STATUSES)))),
-        "a batch has no rows": bool(np.all(record.batch_rows > 0)),
+        "a batch has no rows": filled,
         "a batch starts before a member's arrival": bool(np.all(arrival <= start)),
         "a first token is not after its start": bool(np.all((start < first) | ~record.row_completed)),
         "a last token is before the first": bool(
             np.all((first <= rows.last_token_ns) | ~record.row_completed)
         ),
         "a batch returns before a last token": bool(np.all(rows.last_token_ns <= returned)),
+        "a measured batch has not as many passes as its longest output": full_length,
         "batches of one server overlap": not bool(overlap.any()),
     }
     return [law for law, held in checks.items() if not held]

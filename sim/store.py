@@ -25,19 +25,40 @@ SETUP, REQUESTS, BATCHES, STEPS = "setup.json", "requests.parquet", "batches.par
 def save(record: RunRecord, folder: Path) -> None:
     """Write a record whole or not at all; an older record in the folder is replaced, anything else refused."""
     folder = Path(folder)
-    if folder.exists() and not (folder / SETUP).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not _may_replace(folder):
         raise InputError(f"{folder}: exists and is not a record; name a new or empty folder")
-    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    folder = folder.resolve()
+    part, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{word}") for word in ("part", "old"))
     try:
         part.mkdir(parents=True)
         _write(record, part)
-        old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
         if folder.exists():
             folder.rename(old)
-        part.rename(folder)
+        try:
+            part.rename(folder)
+        except BaseException:
+            if old.exists():
+                old.rename(folder)
+            raise
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _may_replace(folder: Path) -> bool:
+    """Whether a folder is empty, or a record and nothing but a record."""
+    if not folder.is_dir():
+        return False
+    names = {path.name for path in folder.iterdir()}
+    if not names:
+        return True
+    if SETUP not in names or names - {SETUP, REQUESTS, BATCHES, STEPS}:
+        return False
+    try:
+        document = json.loads((folder / SETUP).read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    return isinstance(document, dict) and document.get("format") == FORMAT
 
 
 def _write(record: RunRecord, folder: Path) -> None:
@@ -100,12 +121,14 @@ def load(folder: Path) -> RunRecord:
     try:
         document = json.loads((folder / SETUP).read_text(encoding="utf-8"))
         if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise InputError(f"{folder / SETUP}: not a record of the format {FORMAT!r}")
+            raise InputError(f"{SETUP} is not of the format {FORMAT!r}")
+        if not isinstance(document.get("setup"), dict):
+            raise InputError(f"{SETUP} holds no set-up")
         record = _read(document, folder)
-    except (ValueError, KeyError, TypeError, IndexError, pa.ArrowException, OSError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{folder}: damaged record: {error}") from error
+    except InputError as error:
+        raise InputError(f"{folder}: damaged record: {error}") from None
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, pa.ArrowException, OSError) as error:
+        raise InputError(f"{folder}: damaged record: {' '.join(str(error).split())}") from error
     broken = broken_laws(record)
     if broken:
         raise InputError(f"{folder}: the record contradicts itself: {'; '.join(broken)}")
@@ -118,14 +141,18 @@ def _read(document: dict[str, Any], folder: Path) -> RunRecord:
     first_row = np.cumsum(rows) - rows
     served = r.column("batch").is_valid().to_numpy()
     index = np.flatnonzero(served)
-    batch = r.column("batch").filter(served).to_numpy().astype(np.int64)
+    batch, last_token_ns = (
+        _whole(r.column(name).filter(served), name) for name in ("batch", "last_token_ns")
+    )
     order = np.argsort(batch, kind="stable")
-    if not np.array_equal(np.bincount(batch, minlength=len(rows)), rows):
-        raise InputError(f"{folder}: {REQUESTS} and {BATCHES} disagree on who was in which batch")
-    last_token_ns = r.column("last_token_ns").filter(served).to_numpy().astype(np.int64)
+    known = bool(np.all((batch >= 0) & (batch < len(rows))))
+    if not known or not np.array_equal(np.bincount(batch, minlength=len(rows)), rows):
+        raise InputError(f"{REQUESTS} and {BATCHES} disagree on who was in which batch")
     names = ("server", "start_ns", "lag_ns", "before_ns", "prefill_ns", "decode_ns", "after_ns", "dummy_rows")
     columns = {name: _ints(b, name) for name in names}
-    return RunRecord(
+    if (folder / STEPS).is_file() != ("passes" in b.column_names):
+        raise InputError(f"{BATCHES} and the presence of {STEPS} disagree on whether this run was measured")
+    record = RunRecord(
         setup=document["setup"],
         requests=Requests(
             arrival_ns=_ints(r, "arrival_ns"),
@@ -138,13 +165,18 @@ def _read(document: dict[str, Any], folder: Path) -> RunRecord:
         batches=Batches(first_row=first_row, closed_by=_indices(b, "closed_by", CLOSED_BY), **columns),
         measured=_read_measured(document, folder, b) if (folder / STEPS).is_file() else None,
     )
+    derived = _request_columns(record)
+    for name in ("start_ns", "first_token_ns", "returned_ns"):
+        if not r.column(name).combine_chunks().equals(derived[name]):
+            raise InputError(f"{name} of {REQUESTS} is not what {BATCHES} says")
+    return record
 
 
 def _read_measured(document: dict[str, Any], folder: Path, batches: pa.Table) -> Measured:
     steps = pq.read_table(folder / STEPS)
     passes = _ints(batches, "passes")
-    if passes.sum() != len(steps):
-        raise InputError(f"{folder}: {STEPS} has {len(steps)} passes, {BATCHES} counts {passes.sum()}")
+    if passes.min(initial=0) < 0 or passes.sum() != len(steps):
+        raise InputError(f"{STEPS} has {len(steps)} passes, {BATCHES} counts {passes.sum()}")
     return Measured(
         first_step=np.cumsum(passes) - passes,
         step_wall_ns=_ints(steps, "wall_ns"),
@@ -152,14 +184,27 @@ def _read_measured(document: dict[str, Any], folder: Path, batches: pa.Table) ->
         peak_memory_bytes=(
             _ints(batches, "peak_memory_bytes") if "peak_memory_bytes" in batches.column_names else None
         ),
-        failed={int(batch): why for batch, why in document["failed"].items()},
+        failed=_read_failed(document["failed"], len(passes)),
     )
 
 
+def _read_failed(failed: dict[str, str], batches: int) -> dict[int, str]:
+    found = {int(batch): str(why) for batch, why in failed.items()}
+    unknown = [batch for batch in found if not 0 <= batch < batches]
+    if unknown:
+        raise InputError(f"{SETUP} says that batch {unknown[0]} failed, of {batches} batches")
+    return found
+
+
 def _ints(table: pa.Table, name: str) -> Ints:
-    column = table.column(name)
+    return _whole(table.column(name), name)
+
+
+def _whole(column: pa.ChunkedArray, name: str) -> Ints:
     if column.null_count:
         raise InputError(f"column {name} has {column.null_count} nulls")
+    if not pa.types.is_integer(column.type):
+        raise InputError(f"column {name} holds {column.type}, not whole numbers")
     return column.to_numpy().astype(np.int64, copy=False)  # type: ignore[no-any-return]
 
 

@@ -1,11 +1,14 @@
 """Records of measured runs: stored steps, two clocks, and batches that gave no answer."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sim.executor import BatchTimes, MeasuredBatch, measured_row_decode_ns
@@ -20,6 +23,7 @@ from sim.step import EXACT
 from sim.store import load, save
 from sim.waste import waste
 from tests.sim.worked import K1, MS, batch_ns, members, run, trace_of
+from traces.errors import InputError
 from traces.trace import Ints, Trace
 
 Clock = Literal["wall", "cpu"]
@@ -166,3 +170,46 @@ def test_measured_records_come_back_from_disk(failing: Sequence[int], tmp_path: 
     for name, column in vars(replace(again).measured).items():
         if isinstance(column, np.ndarray):
             assert np.array_equal(column, getattr(record.measured, name))
+
+
+def change(folder: Path, name: str, edit: Callable[[Any], Any]) -> None:
+    path = folder / name
+    if name.endswith(".json"):
+        path.write_text(json.dumps(edit(json.loads(path.read_text()))))
+    else:
+        pq.write_table(edit(pq.read_table(path)), path)
+
+
+def more_passes(table: pa.Table) -> pa.Table:
+    """One pass moved from the first batch to the second."""
+    passes = table.column("passes").to_pylist()
+    passes[:2] = [passes[0] - 1, passes[1] + 1]
+    return table.set_column(table.column_names.index("passes"), "passes", pa.array(passes))
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "said"),
+    [
+        ("steps.parquet", None, "disagree on whether this run was measured"),
+        ("batches.parquet", lambda table: table.drop_columns(["passes"]), "disagree on whether"),
+        ("steps.parquet", lambda table: table.slice(1), "passes"),
+        ("batches.parquet", more_passes, "not as many passes as its longest output"),
+        (
+            "setup.json",
+            lambda document: {**document, "failed": {"9": "why"}},
+            "says that batch 9 failed, of 4",
+        ),
+        ("setup.json", lambda document: {**document, "failed": {"-1": "why"}}, "says that batch -1 failed"),
+        ("setup.json", lambda document: {**document, "failed": {"x": "why"}}, "damaged record"),
+        ("setup.json", lambda document: {**document, "failed": ["x"]}, "damaged record"),
+    ],
+)
+def test_damaged_measured_records_are_one_line(name: str, edit: Any, said: str, tmp_path: Path) -> None:
+    save(measured(), tmp_path / "r")
+    if edit is None:
+        (tmp_path / "r" / name).unlink()
+    else:
+        change(tmp_path / "r", name, edit)
+    with pytest.raises(InputError, match=said) as error:
+        load(tmp_path / "r")
+    assert "\n" not in str(error.value)
