@@ -1,0 +1,1 @@
+"""Measurements of the project itself; each file says how it is run."""

@@ -1,0 +1,1 @@
+"""How far predictions lie from published measurements: one module a kind of measurement."""
