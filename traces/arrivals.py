@@ -5,11 +5,10 @@ with time: arrivals of a unit Poisson process, each moved to where the summed-up
 (Lewis and Shedler 1979; Devroye, Non-Uniform Random Variate Generation, VI.1.3).
 """
 
+import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import gammaln
 
 from traces.errors import InputError
 from traces.trace import Floats
@@ -36,7 +35,7 @@ def gamma(rng: Rng, n: int, rate: float, *, cv: float) -> Floats:
 def weibull(rng: Rng, n: int, rate: float, *, cv: float) -> Floats:
     """Weibull gaps of the shape that has this CV; the mean stays 1/rate."""
     shape = weibull_shape(cv)
-    return _summed(rng.weibull(shape, n - 1) / (rate * np.exp(gammaln(1 + 1 / shape))))
+    return _summed(rng.weibull(shape, n - 1) / (rate * math.gamma(1 + 1 / shape)))
 
 
 def weibull_shape(cv: float) -> float:
@@ -47,9 +46,15 @@ def weibull_shape(cv: float) -> float:
     """
     if not 0.01 <= cv <= 100:
         raise InputError(f"cv={cv:g} of Weibull gaps lies outside 0.01 to 100")
-    target = np.log1p(cv**2)
-    found = brentq(lambda x: gammaln(1 + 2 * np.exp(-x)) - 2 * gammaln(1 + np.exp(-x)) - target, -4.0, 6.0)
-    return float(np.exp(found))
+    low, high = 0.01, 200.0
+    for _ in range(100):
+        shape = math.sqrt(low * high)
+        # The CV falls as the shape grows; logarithms, since gamma itself overflows at small shapes.
+        if math.lgamma(1 + 2 / shape) - 2 * math.lgamma(1 + 1 / shape) > math.log1p(cv**2):
+            low = shape
+        else:
+            high = shape
+    return shape
 
 
 def onoff(rng: Rng, n: int, rate: float, *, on_s: float, off_s: float) -> Floats:

@@ -16,10 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traces.errors import InputError, choices
+from traces.files import guarded, open_bytes
 from traces.formats import FORMATS
 from traces.layout import Layout
 from traces.numbers import Bools, nanoseconds, tokens, why
-from traces.source import Block, Source, as_text, blocks, guarded, open_bytes, place, plain_number, sniff
+from traces.source import Block, Source, as_text, blocks, place, plain_number, sniff
 from traces.trace import Ints, Trace
 
 TEN_YEARS_NS = 10 * 366 * 86_400 * 10**9

@@ -4,17 +4,14 @@ A block is a few megabytes of rows as Arrow columns, so a file of any length nee
 kept of it. Rows that are no rows (wrong number of cells, no JSON object) come along by number and reason.
 """
 
-import codecs
 import csv
-import gzip
 import io
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +20,10 @@ import pyarrow.json
 import pyarrow.parquet
 
 from traces.errors import InputError
+from traces.files import BLOCK_BYTES, Utf8, guarded, open_bytes, open_text
 from traces.progress import Progress
 from traces.trace import Ints
 
-BLOCK_BYTES = 1 << 24
-"""Bytes read at once; also the longest line of a CSV file."""
 SNIFFED_CHARACTERS = 1 << 26
 """The longest first line that is looked at to tell what a file is."""
 
@@ -113,48 +109,6 @@ def _sniff_json(path: Path, first: str) -> Source:
     return Source(path, "json", ())
 
 
-def guarded(path: Path) -> "_Guard":
-    """Turns what Arrow, gzip and the decoder say about a damaged file into one line that names it."""
-    return _Guard(path)
-
-
-class _Guard:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, (EOFError, gzip.BadGzipFile)) or type(error).__name__ == "error":
-            raise InputError(f"{self.path}: damaged gzip file ({error})") from None
-        if isinstance(error, UnicodeDecodeError):
-            raise InputError(f"{self.path}: not UTF-8 text ({error.reason})") from None
-        if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and error.filename is None):
-            said = " ".join(str(error).split())
-            if "straddling" in said:
-                said = f"a line of more than {BLOCK_BYTES} bytes"
-            raise InputError(f"{self.path}: {said[:200]}") from None
-
-
-@contextmanager
-def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """The file's bytes, unpacked where they are gzip."""
-    with path.open("rb") as raw:
-        if raw.peek(2)[:2] == b"\x1f\x8b":
-            with gzip.GzipFile(fileobj=raw) as unpacked:
-                yield unpacked  # type: ignore[misc]
-        else:
-            yield raw
-
-
-@contextmanager
-def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
-    """The file's text without byte-order mark; what is not UTF-8 becomes U+FFFD."""
-    with open_bytes(path) as stream, io.TextIOWrapper(stream, "utf-8-sig", "replace", newline) as text:
-        yield text
-
-
 def blocks(source: Source, names: Sequence[str], kinds: Sequence[str]) -> Iterator[Block]:
     """The rows of a file, a block at a time, with the columns ``names``.
 
@@ -180,7 +134,7 @@ def _csv(source: Source, names: Sequence[str], kinds: Sequence[str], progress: P
     if not _has_rows(source, source.skip_lines):
         return
     with open_bytes(source.path) as raw:
-        stream = _Utf8(source.path, raw, progress)
+        stream = Utf8(source.path, raw, progress)
         reader = pa.csv.open_csv(
             stream,
             # One thread: only then does Arrow say which row has too many cells or too few.
@@ -211,35 +165,6 @@ def _csv(source: Source, names: Sequence[str], kinds: Sequence[str], progress: P
         left = {row: reason for row, reason in misfits.items() if row not in told}
         if left:
             yield Block([pa.array([], pa.string())] * len(wanted), np.empty(0, np.int64), left)
-
-
-class _Utf8:
-    """A stream that Arrow reads from, refused at the first byte that is not UTF-8: later, in a row with too few
-    cells, Arrow could only print a traceback of its own."""
-
-    closed = False
-
-    def __init__(self, path: Path, raw: BinaryIO, progress: Progress) -> None:
-        self._path = path
-        self._raw = raw
-        self._progress = progress
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._lines = 1
-
-    def read(self, count: int = -1) -> bytes:
-        """The next bytes."""
-        data = self._raw.read(count)
-        try:
-            self._decoder.decode(data, final=not data)
-        except UnicodeDecodeError as error:
-            line = self._lines + error.object[: error.start].count(b"\n")
-            raise InputError(f"{self._path}, line {line}: not UTF-8 text") from None
-        self._lines += data.count(b"\n")
-        self._progress.add(len(data))
-        return data
-
-    def close(self) -> None:
-        """The owner of the file closes it."""
 
 
 def _has_rows(source: Source, lines: int) -> bool:

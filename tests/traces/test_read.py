@@ -26,6 +26,17 @@ def test_rows_come_in_order_of_arrival_and_ties_keep_file_order(tmp_path: Path) 
     assert trace.moved_rows == 2  # rows 0 and 2 stood before the arrival at 4 s
 
 
+def test_moved_rows_are_all_that_stood_before_an_earlier_arrival(tmp_path: Path) -> None:
+    assert load(write(tmp_path, HEADER + "5,1,1\n6,1,1\n3,1,1\n9,1,1\n")).moved_rows == 2
+    assert load(write(tmp_path, HEADER + "5,1,1\n5,1,1\n6,1,1\n9,1,1\n")).moved_rows == 0
+
+
+def test_many_ties_keep_file_order(tmp_path: Path) -> None:
+    at = np.random.default_rng(0).integers(0, 20, 2000).tolist()
+    trace = load(write(tmp_path, HEADER + "".join(f"{t},{i + 1},1\n" for i, t in enumerate(at))))
+    assert trace.source_row.tolist() == sorted(range(2000), key=lambda i: at[i])
+
+
 @pytest.mark.parametrize("digits", [7, 9])
 def test_epoch_stamps_keep_every_digit(tmp_path: Path, digits: int) -> None:
     ticks = [0, 1, 3, 10**digits, 10**digits + 7]
