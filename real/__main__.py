@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from real.conditions import conditions, gpu_state
-from real.engine import Engine
 from real.options import Device, Dtype, EngineName, Model, Threads, TimedBy, Weights, whole_list
 from real.profiler import grid, measure
 from real.progress import Meter

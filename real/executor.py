@@ -29,8 +29,9 @@ class Measured:
 
     ``clock`` says which time the four parts of :class:`~sim.executor.BatchTimes` hold. Before a batch of a
     shape (rows, power of two of the prompt) that has not run yet, the same shape is run once and thrown away,
-    unless ``warm_up`` is off; ``warm_ups`` counts these. Prompts and memory are made ready outside the timing
-    too. Dummy rows, where ``rounding`` asks for them, are prompts of one token whose answer nobody reads.
+    unless ``warm_up`` is off; ``warm_ups`` counts these. Runs that share ``warmed`` warm each shape up once.
+    Prompts and memory are made ready outside the timing too. Dummy rows, where ``rounding`` asks for them, are
+    prompts of one token whose answer nobody reads.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Measured:
         rounding: Rounding = EXACT,
         warm_up: bool = True,
         keep_tokens: bool = False,
+        warmed: set[tuple[int, int]] | None = None,
     ) -> None:
         if clock not in CLOCKS:
             raise InputError(f"unknown clock {clock!r}; known are {choices(CLOCKS)}")
@@ -61,7 +63,7 @@ class Measured:
         self.tokens: dict[int, Ints] | None = {} if keep_tokens else None
         """The answer of each request served, by its index in the trace; None unless asked for."""
         self._warm_up = warm_up
-        self._warm: set[tuple[int, int]] = set()
+        self._warm = set() if warmed is None else warmed
 
     def run(self, requests: Sequence[int]) -> BatchTimes:
         """Serve these requests together on the device.

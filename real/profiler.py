@@ -97,12 +97,18 @@ def grid(rows: Sequence[int], prompt_tokens: Sequence[int], output_tokens: int) 
 
 
 def measure(
-    engine: Engine, points: Sequence[Point], budget_s: float, seed: int = 0, progress: Progress | None = None
+    engine: Engine,
+    points: Sequence[Point],
+    budget_s: float,
+    seed: int = 0,
+    progress: Progress | None = None,
+    warm_up: bool = True,
 ) -> Samples:
     """Run the points, in random order, round after round, until the budget is spent.
 
     The budget is wall seconds and includes the warm-up; the first round is always finished, so that every shape
-    is measured at least once. A shape that does not fit in memory is left out and named.
+    is measured at least once. A shape that does not fit in memory is left out and named. Without ``warm_up``, the
+    shapes having been measured before, the budget alone says when to stop.
 
     Raises:
         InputError: a point has more rows than the engine takes, or none of them fits in memory.
@@ -122,12 +128,12 @@ def measure(
 
     # The largest first, so that memory grows once.
     by_size = sorted(points, key=lambda point: point.rows * point.context_tokens, reverse=True)
-    fitting = [point for point in by_size if run(point) is not None]
+    fitting = [point for point in by_size if not warm_up or run(point) is not None]
     rounds = 0
     while fitting and (rounds == 0 or time.monotonic() - started_s < budget_s):
         rounds += 1
         for i in random.permutation(len(fitting)).tolist():
-            if rounds > 1 and time.monotonic() - started_s >= budget_s:
+            if (rounds > 1 or not warm_up) and taken and time.monotonic() - started_s >= budget_s:
                 break
             times = run(fitting[i])
             if times is not None:
@@ -135,7 +141,7 @@ def measure(
         fitting = [point for point in fitting if point not in failed]
     if not taken:
         raise InputError(f"none of the {len(points)} shapes fits in the memory of {engine.device}")
-    return _samples(taken, len(points), rounds, failed)
+    return _samples(taken, len(points) if warm_up else 0, rounds, failed)
 
 
 def _run(engine: Engine, point: Point, seed: int) -> PassTimes | None:

@@ -26,6 +26,7 @@ def replay(
     seed: int = 0,
     max_kv_tokens: int | None = None,
     rounding: Rounding = EXACT,
+    warmed: set[tuple[int, int]] | None = None,
     progress: Progress | None = None,
 ) -> RunRecord:
     """Serve a trace on the engine.
@@ -40,6 +41,7 @@ def replay(
         seed: of the prompts.
         max_kv_tokens: cap on a batch's padded KV cache, tokens.
         rounding: allowed row counts.
+        warmed: shapes that earlier runs have warmed up, if several share that.
         progress: told the number of requests served after each batch.
 
     Raises:
@@ -51,7 +53,7 @@ def replay(
             f" give --max-batch {engine.max_rows}"
         )
     served, policy = batching.apply(trace), batching.policy()
-    executor = Measured(served, engine, seed, clock, rounding)
+    executor = Measured(served, engine, seed, clock, rounding, warmed=warmed)
     resolved = {
         "kind": "measured",
         "timeline": "wall clock" if wall_clock else "skip-idle",

@@ -7,7 +7,7 @@ conditions of the measurement. Saved as one Parquet file; the same measurements 
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sim.step import Step
+from sim.step import Step, concat
 from traces.errors import InputError
 from traces.trace import Floats, Ints
 
@@ -52,6 +52,18 @@ class Shapes:
             "median": float(np.median(self.deviation)),
             "p95": float(np.percentile(self.deviation, 95)),
         }
+
+
+def joined(profiles: Sequence["Profile"]) -> "Profile":
+    """Profiles of the same thing taken one after the other, as one; the conditions are the first one's."""
+    first = profiles[0]
+    return Profile(
+        concat(*(one.steps for one in profiles)),
+        np.concatenate([one.seconds for one in profiles]),
+        first.conditions,
+        np.concatenate([one.before_s for one in profiles]),
+        np.concatenate([one.after_s for one in profiles]),
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -106,8 +106,14 @@ class StepScore:
     """Median of the measured passes."""
     simulated_s: float
     """Median of the modelled ones."""
-    score: Score
+    errors: Floats
+    """Signed relative error of each distinct pass."""
     noise: Noise
+
+    @property
+    def score(self) -> Score:
+        """The errors in numbers."""
+        return Score.of(self.errors)
 
 
 def step_scores(records: Sequence[RunRecord], model: CostModel) -> list[StepScore]:
@@ -139,9 +145,9 @@ def step_scores(records: Sequence[RunRecord], model: CostModel) -> list[StepScor
         measured = np.array([np.median(passes[key]) for key in keys])
         simulated = np.array([price[key] for key in keys])
         noise = Noise.of([np.array(passes[key]) for key in keys])
-        score = Score.of(errors(simulated, measured))
+        signed = errors(simulated, measured)
         found.append(
-            StepScore(phase, rows, float(np.median(measured)), float(np.median(simulated)), score, noise)
+            StepScore(phase, rows, float(np.median(measured)), float(np.median(simulated)), signed, noise)
         )
     return found
 
