@@ -14,6 +14,7 @@ from sim.fitted import Fitted
 from sim.grid import Grid
 from sim.hardware import Hardware
 from sim.models import ModelShape
+from sim.residual import Residual
 from sim.roofline import Roofline
 from traces.errors import InputError, choices
 
@@ -21,6 +22,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], CostModel]] = {
     "roofline": Roofline.from_json,
     "fitted": Fitted.from_json,
     "grid": Grid.from_json,
+    "residual": Residual.from_json,
 }
 """How each kind of model is made from its JSON document."""
 

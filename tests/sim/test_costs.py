@@ -12,6 +12,7 @@ from sim.fitted import fit
 from sim.grid import fit_grid
 from sim.hardware import hardware
 from sim.models import model_shape
+from sim.residual import Residual, Tree
 from sim.roofline import Roofline
 from sim.step import Step, padded_decode
 from tests.sim.synthetic import passes, profile
@@ -19,10 +20,13 @@ from traces.errors import InputError
 from traces.trace import Floats
 
 TOY = Roofline(model_shape("toy"), hardware("cpu"), "float32")
+FITTED = fit(profile(TOY.seconds, noise=0.05))
+TREE = Tree((1, 0, 0), (4.0, 0.0, 0.0), (1, 1, 2), (2, 1, 2), (0.0, 0.1, -0.1))
 ALL: list[CostModel] = [
     TOY,
-    fit(profile(TOY.seconds, noise=0.05)),
+    FITTED,
     fit_grid(profile(TOY.seconds, noise=0.05)),
+    Residual(FITTED, 0.0, (TREE,), 1.5, None),
 ]
 
 
@@ -100,11 +104,11 @@ def broken(change: Callable[[dict[str, Any]], object]) -> str:
     [
         (
             lambda d: d.update(kind="magic"),
-            "m.json: unknown kind 'magic'; known are fitted, grid or roofline",
+            "m.json: unknown kind 'magic'; known are fitted, grid, residual or roofline",
         ),
         (
             lambda d: d.update(kind=["grid"]),
-            "m.json: unknown kind ['grid']; known are fitted, grid or roofline",
+            "m.json: unknown kind ['grid']; known are fitted, grid, residual or roofline",
         ),
         (lambda d: d.pop("decode"), "m.json: a grid model needs the key 'decode'"),
         (lambda d: d["fitted"].pop("domain"), "m.json: a grid model needs the key 'domain'"),
