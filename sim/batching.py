@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sim.policy import StaticBatching
+from sim.policy import LONGEST_WAIT_NS, StaticBatching
+from traces.errors import InputError
 from traces.trace import Trace
 
 AT_ONCE = {"transform": "at_once"}
@@ -20,6 +21,11 @@ class Batching:
     """Timer from the oldest waiting request's arrival; None: wait until the batch is full."""
     at_once: bool = False
     """Offline work: ignore arrival times, keep the file's order, no timer."""
+
+    def __post_init__(self) -> None:
+        most_s = LONGEST_WAIT_NS / 1e9
+        if self.max_wait_s is not None and not 0 <= self.max_wait_s <= most_s:
+            raise InputError(f"max_wait {self.max_wait_s:g} s must be from 0 to {most_s:g} s")
 
     def apply(self, trace: Trace) -> Trace:
         """The trace as it is to be served."""

@@ -11,7 +11,11 @@ import numpy as np
 
 from sim.cost import CostModel, nanoseconds
 from sim.step import EXACT, Rounding, padded_decode, padded_prefill
+from traces.errors import InputError
 from traces.trace import Ints, Trace
+
+MAX_CONTEXT_TOKENS = 1 << 22
+"""Longest context in the tables, which take 8 bytes a token for every row count; no model reads as much."""
 
 
 class Prices:
@@ -20,6 +24,11 @@ class Prices:
     def __init__(
         self, model: CostModel, max_prompt_tokens: int, max_context_tokens: int, rounding: Rounding = EXACT
     ) -> None:
+        if max_context_tokens > MAX_CONTEXT_TOKENS:
+            raise InputError(
+                f"longest prompt and longest output make a context of {max_context_tokens:,} tokens, above the "
+                f"{MAX_CONTEXT_TOKENS:,} that are priced; leave the longer requests out"
+            )
         self.model = model
         self.max_prompt_tokens = max_prompt_tokens
         self.max_context_tokens = max_context_tokens

@@ -42,8 +42,6 @@ def _waste(results: Results) -> Any:
         unused = 1 - kv.used_tokens / kv.reserved_tokens
         cells = (count(kv.reserved_tokens), count(kv.used_tokens), count(kv.reserved_tokens - kv.used_tokens))
         add(t, "KV reserved", bar(unused, 12), *cells, percent(unused))
-    if waste.dummy_rows:
-        add(t, f"dummy rows: {waste.dummy_rows:,}", "", "", "", "", "")
     return t
 
 
@@ -96,6 +94,8 @@ def _batches(results: Results) -> Any:
     sizes = sorted(counts["size_histogram"].items(), key=lambda item: -item[1])
     shown = ", ".join(f"{n:,} of {size}" for size, n in sizes[:5])
     add(t, "most frequent sizes", shown + (", ..." if len(sizes) > 5 else "") or "-")
+    if results.waste.dummy_rows:
+        add(t, "dummy rows, added to reach an allowed size", count(results.waste.dummy_rows))
     if results.kv_bytes_per_token is not None:
         largest = results.waste.kv.largest_batch_tokens * results.kv_bytes_per_token
         add(t, "largest batch's KV cache, padded", gigabytes(largest))

@@ -50,7 +50,8 @@ def seconds(value: float | None) -> str:
     for limit, scale, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
         if size < limit:
             return f"{value * scale:.4g} {unit}"
-    return f"{value:.4g} s" if size < 1e4 else f"{value:,.0f} s"
+    # From 9999.5 on four digits would be written as a power of ten.
+    return f"{value:.4g} s" if size < 9999.5 else f"{value:,.0f} s"
 
 
 def percent(fraction: float | None, signed: bool = False) -> str:
