@@ -5,8 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from sim.batching import Batching
-from traces.errors import InputError
-from traces.terminal import number, whole
+from traces.terminal import number, warn, whole
 
 TraceArg = Annotated[
     str, typer.Argument(help="A trace: file, built-in name (textbook) or recipe (poisson:rate=4,n=1000,...).")
