@@ -39,11 +39,9 @@ NoColor = Annotated[bool, typer.Option("--no-color", help="Plain text, no escape
 
 
 def batching_of(max_batch: int, max_wait: float | None, at_once: bool) -> Batching:
-    """The three batching options as one; a timer under ``--at-once`` is a contradiction and refused."""
+    """The three batching options as one; says so where ``--at-once`` switches a given timer off."""
     if at_once and max_wait is not None:
-        raise InputError(
-            f"--max-wait {max_wait:g} has no meaning with --at-once, which ignores arrival times"
-        )
+        warn(f"--max-wait {max_wait:g} has no effect: --at-once switches the timer off")
     return Batching(max_batch, max_wait, at_once)
 
 
