@@ -9,7 +9,7 @@ import torch
 
 from real.engine import Engine, Generated
 from real.memory import is_out_of_memory
-from real.prompts import prompt_ids
+from real.prompts import Prompts
 from real.timing import Timeline
 from sim.executor import BatchTimes, MeasuredBatch, measured_row_decode_ns
 from sim.record import RunRecord
@@ -62,6 +62,7 @@ class Measured:
         """Batches run to warm up, in no time that is reported."""
         self.tokens: dict[int, Ints] | None = {} if keep_tokens else None
         """The answer of each request served, by its index in the trace; None unless asked for."""
+        self._prompts = Prompts(trace, seed, engine.vocab_size)
         self._warm_up = warm_up
         self._warm = set() if warmed is None else warmed
 
@@ -78,7 +79,9 @@ class Measured:
         outputs = self.trace.output_tokens[index]
         rows = int(self.rounding.rows(len(index)))
         prompt, output = int(self.trace.prompt_tokens[index].max()), int(outputs.max())
-        prompts = self._prompts(index) + [np.zeros(1, np.int64)] * (rows - len(index))
+        prompts = [self._prompts.of(request) for request in index.tolist()] + [np.zeros(1, np.int64)] * (
+            rows - len(index)
+        )
         if self._warm_up:
             self.warm(rows, prompt)
         result = self._attempt(prompts, rows, prompt, output)
@@ -108,11 +111,6 @@ class Measured:
         self.warm_ups += 1
         ids = np.zeros(prompt, np.int64)
         self._attempt([ids] * rows, rows, prompt, WARM_UP_TOKENS)
-
-    def _prompts(self, index: Ints) -> list[Ints]:
-        trace, vocab_size = self.trace, self.engine.vocab_size
-        sources, lengths = trace.source_row[index].tolist(), trace.prompt_tokens[index].tolist()
-        return [prompt_ids(self.seed, *one, vocab_size) for one in zip(sources, lengths, strict=True)]
 
     def _attempt(self, prompts: list[Ints], rows: int, prompt: int, output: int) -> "Generated | int":
         """What the batch gave, or the nanoseconds until memory ran out, on the driving clock."""
