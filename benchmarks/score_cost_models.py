@@ -7,6 +7,7 @@ fitted rows only, but the forms were written by people who had seen the tables.
 """
 
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ import typer
 from rich.table import Table
 
 from benchmarks.scores import decode_steps, kernels, memory_tables, transformers_tables, whole_batches
+from benchmarks.scores.score import FIT_SHARE, SEEDS
 from traces.terminal import command_app, err, out, run_app
 
 app = command_app("Errors of cost and memory models on published measurements that they were not fitted to.")
@@ -39,7 +41,7 @@ def main(
                 score.what,
                 str(score.rows),
                 f"{score.mean:.2f}",
-                f"{score.tail:.1f} ({score.tail_name})",
+                f"{score.tail:.2f} ({score.tail_name})",
                 asked,
                 "yes" if score.reached else "no",
             )
@@ -47,6 +49,10 @@ def main(
                 notes.append(f"{score.what}: {score.note}")
     console = out()
     console.print(table)
+    seeds = f"{SEEDS.start} to {SEEDS.stop - 1}"
+    console.print(f"random splits (decode step, H200): {FIT_SHARE:.0%} fitted, averaged over seeds {seeds}")
+    if find_spec("sklearn") is None:
+        console.print("residual rows need scikit-learn: pip install -e '.[learn]'", markup=False)
     for note in notes:
         console.print(note, soft_wrap=True)
     err().print(f"{time.perf_counter() - start:.0f} s")
