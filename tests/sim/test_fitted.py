@@ -38,6 +38,7 @@ def error(model: Fitted, truth: object, rows: tuple[int, ...], lengths: tuple[in
     return summary(np.abs(model.seconds(unseen) - measured) / measured)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(MODELS), steps, st.sampled_from(FIELDS), st.integers(1, 2**20))
 def test_law_7_positive_and_never_falling(model: Fitted, some: Step, field: str, more: int) -> None:
     assert not falls(model, some, field, more)
@@ -262,6 +263,7 @@ def test_a_grid_prices_uneven_and_mixed_passes_too() -> None:
     assert grid.seconds(concat(even, uneven, mixed)).shape == (3,)
 
 
+@settings(deadline=None)
 @given(steps)
 def test_a_grid_is_positive_everywhere(some: Step) -> None:
     assert np.all(nanoseconds(GRID, some) >= 1)

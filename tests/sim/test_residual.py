@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from sim.cost import nanoseconds
 from sim.costs import from_json, to_json
@@ -33,6 +33,7 @@ def test_trees_correct_the_fit_and_no_further_than_the_stated_factor() -> None:
     assert model.outside(padded_decode([64], [64])) == BASE.outside(padded_decode([64], [64]))
 
 
+@settings(deadline=None)
 @given(steps)
 def test_cost_is_positive_and_within_the_factor_everywhere(some: Step) -> None:
     model = Residual(BASE, 0.2, (STUMP, STUMP), LARGEST_FACTOR, None)

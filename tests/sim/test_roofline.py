@@ -2,7 +2,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.cost import nanoseconds
@@ -22,6 +22,7 @@ rooflines = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(rooflines, steps, st.sampled_from(FIELDS), st.integers(1, 2**20))
 def test_law_7_positive_and_never_falling(model: Roofline, some: Step, field: str, more: int) -> None:
     assert not falls(model, some, field, more)
