@@ -23,12 +23,12 @@ install: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[real,test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[learn,real,test]'
 	touch $@
 
 .venv-oldest/installed: pyproject.toml constraints.txt constraints-oldest.txt
 	$(PYTHON) -m venv .venv-oldest
-	$(OLDEST)/python -m pip install --quiet --constraint constraints-oldest.txt --editable '.[real,test]'
+	$(OLDEST)/python -m pip install --quiet --constraint constraints-oldest.txt --editable '.[learn,real,test]'
 	touch $@
 
 clean:
