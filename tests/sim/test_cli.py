@@ -67,7 +67,6 @@ def one_line(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         (["--max-wait", "nan"], "'nan'"),
         (["--max-wait", "inf"], "'inf'"),
         (["--max-wait", "1e300"], "max_wait 1e+300 s"),
-        (["--max-wait", "1", "--at-once"], "--max-wait 1 has no meaning with --at-once"),
         (["--model", "Qwen3-0.7B"], "Qwen3-0.6B"),
         (["--gpu", "H2000"], "H200"),
         (["--cost", "roofnile"], "roofnile"),
@@ -135,6 +134,13 @@ def test_places_that_cannot_be_written_are_one_line(
     assert "absent" in one_line(capsys, "run", "textbook", "--json", str(tmp_path / "absent" / "x.json"))
     one_line(capsys, "run", "textbook", "--json", str(tmp_path))
     assert "notes.txt" in one_line(capsys, "run", "textbook", "--save", str(tmp_path / "notes.txt" / "r"))
+
+
+def test_at_once_switches_a_timer_off_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sim("run", "textbook", "--max-wait", "1", "--at-once", "--json", "-") == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["batches"]["closed_by"]["end"] == 1
+    assert "--max-wait 1 has no effect" in said.err
 
 
 def document(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
