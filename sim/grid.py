@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from sim.blocks import price_in_blocks
 from sim.fitted import COLUMNS, Fitted, fit
@@ -184,6 +183,8 @@ def fit_grid(profile: Profile) -> Grid:
 
 
 def _curves(steps: Step, seconds: Floats, where: Bools, rows: NDArray[np.int64]) -> tuple[Curve, ...]:
+    from scipy.optimize import isotonic_regression  # loaded by those who fit, not by every command
+
     curves = []
     for count in np.unique(rows[where]):
         chosen = np.flatnonzero(where & (rows == count))

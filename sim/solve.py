@@ -5,7 +5,6 @@ of monotone costs by construction, wherever they are asked.
 """
 
 import numpy as np
-from scipy.optimize import nnls
 
 from traces.trace import Floats
 
@@ -47,6 +46,8 @@ def non_negative(columns: Floats, seconds: Floats) -> Floats:
     Returns:
         [terms] coefficients, in seconds per unit of their column; 0 for a column that is 0 everywhere.
     """
+    from scipy.optimize import nnls  # only a fit needs it, and it takes longer to load than a run to simulate
+
     relative = columns / seconds[:, None]
     scale = np.linalg.norm(relative, axis=0)
     scale[scale == 0] = 1.0
