@@ -5,36 +5,39 @@ engine, and say how wrong the prediction is, beside how much the measurement its
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from sim import costs, store, versus_report
 from sim.batching import Batching
+from sim.comparison import Comparison, compare_records, model_scores
 from sim.cost import CostModel
-from sim.errors import Score
 from sim.fitted import fit
 from sim.grid import fit_grid
 from sim.options import Json, MaxBatch, MaxWait, NoColor, Seed
 from sim.record import RunRecord
 from sim.roofline import Roofline
 from sim.run import simulate
-from sim.speedup import CurvePoint, EngineRun, stops_paying
 from sim.tables import percent
-from sim.versus import Batch, BatchScore, StepScore, Versus, measured_batches, step_scores, versus
+from sim.versus import (
+    Batch,
+    BatchScore,
+    formed_identically,
+    measured_batches,
+    step_scores,
+    versus,
+)
 from traces.errors import InputError
 from traces.load import load
-from traces.terminal import command_app, number, out, run_app, whole, write_json, write_text
+from traces.terminal import command_app, number, out, run_app, warn, whole, write_json, write_text
 from traces.trace import Trace
 
 if TYPE_CHECKING:
-    from real.trial import Lab
-    from sim.profile import Profile
+    from real.trial import Lab, Together
 
 DEFAULT_TRACE = "poisson:rate=4,n=60,prompt=lognormal:24:0.5,output=lognormal:10:0.5,seed=1"
 """Sixty requests that a small model on a CPU serves in seconds."""
@@ -45,133 +48,26 @@ UNPROFILED_ROWS, UNPROFILED_BATCHES = 3, 6
 """How many row counts that were not profiled are tried, in how many batches."""
 ENGINE_REQUESTS = 16
 """Requests of the trace that the three engines are compared on."""
+MEASURING = (
+    "model",
+    "weights",
+    "device",
+    "cost",
+    "max_batch",
+    "max_wait",
+    "repeats",
+    "seconds",
+    "seed",
+    "save",
+)
+"""Options that mean nothing where two saved records are compared."""
 
 app = command_app("Lay simulated and measured static batching side by side.")
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Everything compared. What a comparison of two saved records cannot know is None or empty."""
-
-    facts: dict[str, object]
-    setup: dict[str, Any]
-    run: Versus
-    steps: Sequence[StepScore]
-    textbook: Versus | None = None
-    held_out: BatchScore | None = None
-    unprofiled: BatchScore | None = None
-    models: dict[str, dict[str, Score]] = field(default_factory=dict)
-    engines: Sequence[EngineRun] = ()
-    curve: Sequence[CurvePoint] = ()
-
-    def tables(self) -> list[Table | str]:
-        """Results first, conditions last."""
-        parts: list[Table | str] = [self.headline()]
-        if self.textbook is not None:
-            parts.append(versus_report.textbook_bars(self.textbook.measured[0].record))
-        parts.append(versus_report.waste_table(self.run))
-        if self.engines:
-            parts.append(versus_report.engines_table(self.engines))
-        if self.curve:
-            parts += [versus_report.curve_table(self.curve), versus_report.curve_note(self.curve)]
-        scored = {
-            "this trace": self.run.batches,
-            "held out": self.held_out,
-            "rows not profiled": self.unprofiled,
-        }
-        parts.append(versus_report.batches_table(scored))
-        if self.steps:
-            parts.append(versus_report.steps_table(self.steps))
-        if self.models:
-            parts.append(versus_report.models_table(self.models))
-        parts += [
-            versus_report.latency_table(self.run),
-            versus_report.throughput_table(self.run),
-            versus_report.ledger_table(self.run),
-            f"Ledger: batches split by {self.run.simulated.ledger.split_by}.",
-            versus_report.split_table(self.run),
-            versus_report.facts_table(self.facts),
-        ]
-        return parts
-
-    def headline(self) -> str:
-        """The result in a sentence."""
-        name, scored = (
-            ("held-out", self.held_out) if self.held_out is not None else ("whole", self.run.batches)
-        )
-        noise = scored.noise.p95
-        beside = (
-            "no repeats, so the noise is unknown" if noise is None else f"repeats differ by {percent(noise)}"
-        )
-        return (
-            f"{scored.score.count} {name} batches: median error {percent(scored.score.median)}, "
-            f"p95 {percent(scored.score.p95)} ({beside} at p95)."
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """One document; errors and noise are fractions."""
-        waste = {name: pair.to_json() for name, pair in self.run.waste.items()}
-        return {
-            "setup": self.setup,
-            "batches": {
-                **self.run.batches.to_json(),
-                "formed_identically": self.run.identical,
-                "held_out": None if self.held_out is None else self.held_out.to_json(),
-                "unprofiled_rows": None if self.unprofiled is None else self.unprofiled.to_json(),
-            },
-            "steps": [
-                {
-                    "phase": step.phase,
-                    "rows": step.rows,
-                    "simulated": step.simulated_s,
-                    "measured": step.measured_s,
-                    "error": step.score.to_json(),
-                    "noise": step.noise.median,
-                    "noise_p95": step.noise.p95,
-                }
-                for step in self.steps
-            ],
-            "latency": {
-                name: {stat: pair.to_json() for stat, pair in stats.items()}
-                for name, stats in self.run.latency.items()
-            },
-            "throughput": {name: pair.to_json() for name, pair in self.run.throughput.items()},
-            "ledger_s": {name: pair.to_json() for name, pair in self.run.ledger.items()},
-            "waste": waste,
-            "textbook": None if self.textbook is None else _textbook_json(self.textbook),
-            "models": {
-                name: {part: score.to_json() for part, score in parts.items()}
-                for name, parts in self.models.items()
-            },
-            "error_split_s": {name: split.to_json() for name, split in self.run.split.items()},
-            "engines": [run.to_json(self.engines[0]) for run in self.engines],
-            "batch_sizes": [point.to_json() for point in self.curve],
-            "stops_paying_at_rows": stops_paying(self.curve) if self.curve else None,
-        }
-
-
-def _textbook_json(run: Versus) -> dict[str, Any]:
-    return {
-        "waste": {name: pair.to_json() for name, pair in run.waste.items()},
-        "formed_identically": run.identical,
-        "batch": run.batches.to_json(),
-    }
-
-
-def model_scores(batches: Sequence[Batch], steps: Sequence[StepScore]) -> dict[str, Score]:
-    """A model's errors on whole batches, and on prefill and decode passes pooled over rows."""
-    signed = {
-        "batches": np.array([batch.error for batch in batches]),
-        **{
-            phase: np.concatenate([np.empty(0), *(step.errors for step in steps if step.phase == phase)])
-            for phase in ("prefill", "decode")
-        },
-    }
-    return {part: Score.of(values) for part, values in signed.items()}
-
-
 @app.command()
 def main(
+    context: typer.Context,
     sources: Annotated[
         list[str] | None,
         typer.Argument(
@@ -214,49 +110,38 @@ def main(
     names = sources or []
     if len(names) > 2:
         raise InputError(f"{len(names)} arguments; give one trace, or two records (simulated, measured)")
+    for option, target in (("--json", json), ("--markdown", markdown)):
+        if target not in (None, "-") and not Path(target or "").parent.is_dir():
+            raise InputError(f"{option} {target!r}: there is no such folder")
+    given = [name for name in MEASURING if _is_given(context, name)]
     if len(names) == 2:
+        if given:
+            option = given[0].replace("_", "-")
+            raise InputError(f"--{option} is for measuring; two saved records are compared as they are")
         comparison = compare_records(*(store.load(Path(name)) for name in names))
     else:
+        if cost is not None and "seconds" in given:
+            raise InputError(f"--seconds {seconds:g} has no meaning with --cost, which needs no calibration")
         batching = Batching(max_batch, DEFAULT_WAIT_S if max_wait is None and not names else max_wait)
         trace = load(names[0] if names else DEFAULT_TRACE, seed=seed)
         options = Options(model, weights, device, cost, batching, repeats, seconds, seed, save)
         comparison = measure(trace, options)
-    if markdown is not None:
-        write_text(Path(markdown), versus_report.markdown(comparison.tables()))
-    if json is not None:
-        write_json(comparison.to_json(), json)
+    # Tables first: whatever happens to a file, they have been seen.
     if json != "-":
         console = out(no_color)
         for part in comparison.tables():
             console.print(Text(part) if isinstance(part, str) else part)
-    median = comparison.run.batches.score.median
+    if markdown is not None:
+        write_text(Path(markdown), versus_report.markdown(comparison.tables()))
+    if json is not None:
+        write_json(comparison.to_json(), json)
+    median = comparison.run.batches.times.score.median
     return int(fail_over is not None and (median is None or 100 * median > fail_over))
 
 
-def compare_records(simulated: RunRecord, measured: RunRecord) -> Comparison:
-    """Two saved records of the same requests."""
-    fingerprints = [record.setup.get("trace", {}).get("fingerprint") for record in (simulated, measured)]
-    if fingerprints[0] != fingerprints[1]:
-        raise InputError(f"the two records served different traces: {fingerprints[0]} and {fingerprints[1]}")
-    if "cost" not in simulated.setup:
-        raise InputError("the first record must be a simulated one (its set-up names no cost model)")
-    cost_model = costs.from_json(simulated.setup["cost"], "cost model of the first record")
-    return Comparison(
-        facts={
-            "first record": _facts(simulated),
-            "second record": _facts(measured),
-            "cost model": cost_model.name,
-        },
-        setup={"simulated": dict(simulated.setup), "measured": dict(measured.setup)},
-        run=versus(simulated, [measured], cost_model),
-        steps=step_scores([measured], cost_model),
-    )
-
-
-def _facts(record: RunRecord) -> str:
-    setup = record.setup
-    where = setup.get("hardware") or setup.get("gpu") or ""
-    return f"{setup.get('kind')}, {setup.get('model', '')} {where} {setup.get('dtype', '')}, clock {setup.get('clock')}"
+def _is_given(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 @dataclass(frozen=True)
@@ -279,14 +164,16 @@ def measure(trace: Trace, options: Options) -> Comparison:
     try:
         from real import trial
         from real.progress import Meter
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise InputError(
-            f"measuring needs {error.name}: install the extra 'real', or give two records"
+            f"measuring needs {error.name or error}: install the extra 'real', or give two records"
         ) from error
 
     batching, textbook = options.batching, load("textbook")
+    save = None if options.save is None else _save_folder(options.save, options.repeats)
     lab = trial.open_lab(options.model, options.weights, options.device, options.seed)
     datasheet = Roofline(lab.shape, lab.datasheet, lab.about["dtype"])
+    given = costs.load(options.cost, lab.shape, lab.datasheet, lab.about["dtype"]) if options.cost else None
     rows = trial.rows_to_profile(trace, batching, datasheet)
     prompts = trial.prompts_to_profile([trace, textbook])
     gaps = [count for count in range(1, batching.max_batch) if count not in rows][:UNPROFILED_ROWS]
@@ -296,54 +183,66 @@ def measure(trace: Trace, options: Options) -> Comparison:
     apart = [
         (one, Batching(count, at_once=True)) for one, count in zip(known + unknown, rows + gaps, strict=True)
     ]
-    whole_book = Batching(len(textbook))
-    points = [] if options.cost else trial.points_to_profile(rows, prompts, longest)
+    runs = [(trace, batching), (textbook, Batching(len(textbook))), *apart]
+    points = [] if given else trial.points_to_profile(rows, prompts, longest)
     with Meter("calibrating and replaying", 1.0) as meter:
-        runs = [(trace, batching), (textbook, whole_book), *apart]
-        profile, records = trial.measure_together(
-            lab, points, options.seconds, runs, options.repeats, meter.at
-        )
+        found = trial.measure_together(lab, points, options.seconds, runs, options.repeats, meter.at)
+    records = found.records
+    if save is not None:
+        _save_measured(save, found)
+    if found.interrupted and not records[0]:
+        raise KeyboardInterrupt
+    cost_model: CostModel
+    split_by: CostModel
     models: dict[str, CostModel]
-    if profile is None:
-        models = {"given": costs.load(options.cost or "", lab.shape, lab.datasheet, lab.about["dtype"])}
-    else:
+    if found.profile is not None:
         # The grid predicts; the monotone fit splits the ledgers, where a line below zero would mean nothing.
-        models = {"grid": fit_grid(profile), "fitted": fit(profile)}
-    (cost_model, *_), (*_, split_by) = models.values(), models.values()
-    models["datasheet roofline"] = datasheet
+        cost_model, split_by = fit_grid(found.profile), fit(found.profile)
+        models = {"grid": cost_model, "fitted": split_by}
+    elif given is not None:
+        cost_model = split_by = given
+        models = {"given": given}
+    about = {name: lab.about[name] for name in ("model", "hardware", "dtype")}
+    simulated = [simulate(of, how, cost_model, setup=about) for of, how in runs]
+    if save is not None:
+        store.save(simulated[0], save / "simulated")
+        write_json(costs.to_json(cost_model), str(save / "cost.json"))
+    if found.interrupted:
+        if save is not None:
+            warn(f"{len(records[0])} finished repeats are in {save}")
+        raise KeyboardInterrupt
     with Meter("comparing engines", 1.0):
         few = trial.first_requests(trace, ENGINE_REQUESTS)
         engines = trial.engines(lab, few, batching.max_batch, options.repeats)
         curve = trial.curve(lab, cost_model, options.repeats)
 
-    def laid_beside(of: Trace, how: Batching, measured: Sequence[RunRecord]) -> Versus:
-        about = {name: lab.about[name] for name in ("model", "hardware", "dtype")}
-        return versus(simulate(of, how, cost_model, setup=about), measured, cost_model, split_by)
-
-    def batches(groups: Sequence[Sequence[RunRecord]], priced_by: CostModel = cost_model) -> list[Batch]:
+    def batches(groups: Sequence[Sequence[RunRecord]], priced_by: CostModel) -> list[Batch]:
         return [batch for group in groups for batch in measured_batches(group, priced_by)]
 
     everything = [record for group in records for record in group]
-    run = laid_beside(trace, batching, records[0])
-    if options.save is not None:
-        _save(Path(options.save), run, profile, cost_model)
+    first_unknown = 2 + len(known)
     return Comparison(
-        facts=_conditions(lab, trace, options, cost_model, profile),
+        facts=_conditions(lab, trace, options, cost_model, found),
         setup={
             **lab.about,
-            "trace": run.simulated.record.setup["trace"],
+            "trace": simulated[0].setup["trace"],
             "batching": vars(batching),
             "repeats": options.repeats,
+            "seed": options.seed,
+            "calibration_s": None if given else options.seconds,
             "cost": costs.to_json(cost_model),
         },
-        run=run,
+        run=versus(simulated[0], records[0], cost_model, split_by),
         steps=step_scores(everything, cost_model),
-        textbook=laid_beside(textbook, whole_book, records[1]),
-        held_out=BatchScore.of(batches(records[2 : 2 + len(known)])),
-        unprofiled=BatchScore.of(batches(records[2 + len(known) :])),
+        textbook=versus(simulated[1], records[1], cost_model, split_by),
+        held_out=BatchScore.of(batches(records[2:first_unknown], cost_model)),
+        unprofiled=BatchScore.of(batches(records[first_unknown:], cost_model)),
+        apart_identical=all(
+            formed_identically([free, *group]) for free, group in zip(simulated[2:], records[2:], strict=True)
+        ),
         models={
             name: model_scores(batches(records, one), step_scores(everything, one))
-            for name, one in models.items()
+            for name, one in {**models, "datasheet roofline": datasheet}.items()
         },
         engines=engines,
         curve=curve,
@@ -351,14 +250,14 @@ def measure(trace: Trace, options: Options) -> Comparison:
 
 
 def _conditions(
-    lab: "Lab", trace: Trace, options: Options, cost_model: CostModel, profile: "Profile | None"
+    lab: "Lab", trace: Trace, options: Options, cost_model: CostModel, found: "Together"
 ) -> dict[str, object]:
     about, how = lab.about, options.batching
     wait = "until full" if how.max_wait_s is None else f"{how.max_wait_s:g} s"
+    on_cpu = about["device"] == "cpu"
+    warm_ups = sum(record.setup["warm_ups"] for group in found.records for record in group)
     facts: dict[str, object] = {
-        "device": f"{about['hardware']}, {about['threads']} thread"
-        if about["device"] == "cpu"
-        else about["hardware"],
+        "device": f"{about['hardware']}, {about['threads']} thread" if on_cpu else about["hardware"],
         "model": f"{about['model']}, {about['weights']} weights, {about['dtype']}",
         "software": ", ".join(f"{name} {version}" for name, version in about["software"].items() if version),
         "engine": f"{about['engine']}, greedy, lengths forced by the trace",
@@ -366,27 +265,35 @@ def _conditions(
         "trace": f"{trace.name}, {len(trace):,} requests",
         "batching": f"up to {how.max_batch} rows, wait {wait}",
         "cost model": cost_model.name,
-        "measured": f"{options.repeats} repeats; seed {options.seed}",
+        "measured": f"{options.repeats} repeats, {warm_ups} warm-up batches left out; seed {options.seed}",
     }
-    if profile is not None:
-        noise = profile.shapes.noise
+    if found.profile is not None:
+        noise = found.profile.shapes.noise
         facts["calibration"] = (
-            f"{len(profile):,} passes of {len(profile.shapes):,} shapes in {options.seconds:g} s, "
+            f"{len(found.profile):,} passes of {len(found.profile.shapes):,} shapes in {found.calibration_s:.3g} s, "
             f"repeats differ by {percent(noise['median'])} (p95 {percent(noise['p95'])})"
         )
-    if about["model"] == "toy":
-        facts["note"] = "no GPU or weights here: a small random model of Qwen3's build, on the CPU"
+    if options.model is None and options.weights == "random" and on_cpu:
+        facts["note"] = "on a CPU and without weights: a small random model of Qwen3's build"
     return facts
 
 
-def _save(folder: Path, run: Versus, profile: "Profile | None", cost_model: CostModel) -> None:
+def _save_folder(name: str, repeats: int) -> Path:
+    """A folder that holds nothing but what will be replaced; refused before anything is measured, not after."""
+    folder = Path(name)
     folder.mkdir(parents=True, exist_ok=True)
-    store.save(run.simulated.record, folder / "simulated")
-    for i, one in enumerate(run.measured):
-        store.save(one.record, folder / f"measured-{i + 1}")
-    write_json(costs.to_json(cost_model), str(folder / "cost.json"))
-    if profile is not None:
-        profile.save(folder / "profile.parquet")
+    ours = {"simulated", "cost.json", "profile.parquet", *(f"measured-{i + 1}" for i in range(repeats))}
+    others = sorted({path.name for path in folder.iterdir()} - ours)
+    if others:
+        raise InputError(f"--save {name!r}: holds {others[0]!r}, which is not replaced; name a new folder")
+    return folder
+
+
+def _save_measured(folder: Path, found: "Together") -> None:
+    for i, record in enumerate(found.records[0]):
+        store.save(record, folder / f"measured-{i + 1}")
+    if found.profile is not None:
+        found.profile.save(folder / "profile.parquet")
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ def held_out(
 
     Args:
         rows: row counts, one trace each.
-        prompts: the profiled prompt lengths.
+        prompts: the profiled prompt lengths; some length lies between them.
         outputs: the longest output.
         batches: how many all traces make together, at least.
         seed: of the lengths.
@@ -122,14 +122,9 @@ def held_out(
     traces = []
     for count in rows:
         requests = count * each
-        lengths = random.choice(allowed if len(allowed) else np.array(prompts), requests)
-        traces.append(
-            offline(
-                f"held out, {count} rows",
-                lengths,
-                random.integers(2, max(outputs, 2), requests, endpoint=True),
-            )
-        )
+        lengths = random.choice(allowed, requests)
+        answers = random.integers(2, max(outputs, 2), requests, endpoint=True)
+        traces.append(offline(f"held out, {count} rows", lengths, answers))
     return traces
 
 
@@ -146,6 +141,20 @@ def first_requests(trace: Trace, count: int) -> Trace:
     return offline(f"first {count} of {trace.name}", trace.prompt_tokens[head], trace.output_tokens[head])
 
 
+@dataclass(frozen=True)
+class Together:
+    """A calibration and the runs that took turns with it."""
+
+    profile: Profile | None
+    """None where nothing was to be profiled, or nothing has been."""
+    records: Sequence[Sequence[RunRecord]]
+    """For each run its repeats, whole ones only."""
+    calibration_s: float
+    """Wall time that the calibration took of all that."""
+    interrupted: bool
+    """By Ctrl-C: the rest is missing."""
+
+
 def measure_together(
     lab: Lab,
     points: Sequence[Point],
@@ -153,11 +162,11 @@ def measure_together(
     runs: Sequence[tuple[Trace, Batching]],
     times: int,
     progress: Progress,
-) -> tuple[Profile | None, list[list[RunRecord]]]:
+) -> Together:
     """Calibrate and replay in turns: a slice of the calibration, a run, a slice, the next run, and so on.
 
     A machine whose speed drifts then drifts for both alike; measured one after the other, the drift would look like
-    an error of the model. The runs are never part of the profile.
+    an error of the model. The runs are never part of the profile. Ctrl-C ends it; what is finished by then is returned.
 
     Args:
         lab: where.
@@ -166,41 +175,51 @@ def measure_together(
         runs: traces and how they are batched.
         times: repeats of each run.
         progress: told what part of everything is done.
-
-    Returns:
-        The profile (None without points), and the records of each run.
     """
     records: list[list[RunRecord]] = [[] for _ in runs]
     profiles: list[Profile] = []
     turns = [(i, run) for _ in range(times) for i, run in enumerate(runs)]
     spent_s = 0.0
-    for turn, (i, (trace, batching)) in enumerate(turns):
-        # The first slice warms up and measures all shapes, so it runs over; the others share what is left.
-        slice_s = max(budget_s - spent_s, 0.0) / (len(turns) - turn)
-        if points and slice_s:
-            began_s = time.monotonic()
-            part = measure(lab.engine, points, slice_s, lab.seed + turn, warm_up=turn == 0)
-            profiles.append(part.profile(lab.clock, lab.about))
-            spent_s += time.monotonic() - began_s
-        records[i].append(lab.replay(trace, batching))
-        progress((turn + 1) / len(turns))
-    return (joined(profiles) if profiles else None), records
+    interrupted = False
+    try:
+        for turn, (i, (trace, batching)) in enumerate(turns):
+            # The first slice warms up and measures all shapes, so it runs over; the others share what is left.
+            slice_s = max(budget_s - spent_s, 0.0) / (len(turns) - turn)
+            if points and slice_s:
+                began_s = time.monotonic()
+                part = measure(lab.engine, points, slice_s, lab.seed + turn, warm_up=turn == 0)
+                profiles.append(part.profile(lab.clock, lab.about))
+                spent_s += time.monotonic() - began_s
+            record = lab.replay(trace, batching)
+            # The server takes an interrupt for itself, so as to return a record of what it has served.
+            if record.setup.get("interrupted"):
+                interrupted = True
+                break
+            records[i].append(record)
+            progress((turn + 1) / len(turns))
+    except KeyboardInterrupt:
+        interrupted = True
+    return Together(joined(profiles) if profiles else None, records, spent_s, interrupted)
 
 
 def engines(lab: Lab, trace: Trace, max_batch: int, times: int) -> list[EngineRun]:
     """Serial, row by row, and padded, on the same requests all at once; serial first."""
     runs = []
-    reference: dict[int, Ints] = {}
+    alone: dict[int, Ints] = {}
     for name in ("serial", "rowwise", "padded"):
-        engine = Engine(lab.engine.model, name)
-        executor = lab.executor(trace, engine, keep_tokens=True)
+        executor = lab.executor(trace, Engine(lab.engine.model, name), keep_tokens=True)
         size = 1 if name == "serial" else max_batch
         batches = [range(i, min(i + size, len(trace))) for i in range(0, len(trace), size)]
-        seconds = [sum(sum(executor.run(batch)[:4]) for batch in batches) / 1e9 for _ in range(times)]
+        repeats = [[executor.run(batch) for batch in batches] for _ in range(times)]
         tokens = executor.tokens or {}
-        reference = reference or tokens
-        same = all(np.array_equal(tokens[i], reference[i]) for i in range(len(trace)))
-        middle = float(np.median(seconds))
+        if name == "serial":
+            alone = tokens
+        if any(run.measured is not None and run.measured.failed for repeat in repeats for run in repeat):
+            runs.append(EngineRun(name, None, None, None))
+            continue
+        middle = float(np.median([sum(sum(run[:4]) for run in repeat) / 1e9 for repeat in repeats]))
+        known = len(alone) == len(trace)
+        same = all(np.array_equal(tokens[i], alone[i]) for i in alone) if known else None
         runs.append(EngineRun(name, middle, int(trace.output_tokens.sum()) / middle, same))
     return runs
 

@@ -2,30 +2,33 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from sim.errors import Pair
 
 PAYS = 0.10
-"""A doubled batch pays while it gives at least this much more tokens per second."""
+"""A larger batch pays if it gives at least this much more tokens per second."""
 
 
 @dataclass(frozen=True)
 class EngineRun:
-    """One engine's time for the same requests, all at once."""
+    """One engine's time for the same requests, all at once; None where memory did not suffice."""
 
     engine: str
-    seconds: float
+    seconds: float | None
     """Median over the repeats of the busy time."""
-    tokens_per_s: float
+    tokens_per_s: float | None
     """Useful output tokens."""
-    same_tokens: bool
+    same_tokens: bool | None
     """Every request got the tokens that it got alone."""
+
+    def speed_up(self, alone: "EngineRun") -> float | None:
+        """Gain over serving each request alone."""
+        return None if alone.seconds is None or self.seconds is None else alone.seconds / self.seconds
 
     def to_json(self, alone: "EngineRun") -> dict[str, Any]:
         """With the gain over serving each request alone."""
-        return {**vars(self), "speed_up": alone.seconds / self.seconds}
+        return {**vars(self), "speed_up": self.speed_up(alone)}
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,10 @@ class CurvePoint:
 
 
 def stops_paying(points: Sequence[CurvePoint]) -> int | None:
-    """The batch size after which the next one measured gives less than :data:`PAYS` more; None if all of them pay."""
-    for point, bigger in pairwise(points):
-        if (bigger.tokens_per_s.measured or 0.0) < (1 + PAYS) * (point.tokens_per_s.measured or 0.0):
-            return point.rows
+    """The smallest batch size that no larger one beats by :data:`PAYS`; None if that is the largest measured."""
+    known = [(point.rows, point.tokens_per_s.measured) for point in points]
+    rates = [(rows, rate) for rows, rate in known if rate is not None]
+    for i, (rows, rate) in enumerate(rates[:-1]):
+        if all(larger < (1 + PAYS) * rate for _, larger in rates[i + 1 :]):
+            return rows
     return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.pricing import Prices
-from sim.record import COMPLETED, END, TIMER, RunRecord
+from sim.record import COMPLETED, END, MEMORY, REJECTED, TIMER, RunRecord
 from traces.trace import Floats, Ints
 
 QUANTITIES = ("queue", "ttft", "e2e_batch")
@@ -51,15 +51,19 @@ def batch_parts_ns(record: RunRecord, prices: Prices) -> tuple[Ints, Ints]:
 def split(measured: RunRecord, simulated: RunRecord, prices: Prices) -> dict[str, Split]:
     """The split of each quantity, for one measured run against a free simulation of the same requests.
 
+    Requests that did not complete on both sides are left out on both; empty when none did.
+
     Args:
-        measured: what happened; its rows must all have completed, or they are left out on both sides.
+        measured: what happened.
         simulated: the free simulation.
         prices: of the model that the simulation ran with.
     """
+    shown = measured.row_completed & (simulated.requests.status[measured.rows.request] == COMPLETED)
+    if not shown.any():
+        return {}
     first, rest = batch_parts_ns(measured, prices)
     start = measured.batches.start_ns
     chained = _chain(_ready_ns(measured), first + rest)
-    shown = measured.row_completed & (simulated.requests.status[measured.rows.request] == COMPLETED)
     arrival = measured.per_row(measured.requests.arrival_ns)
 
     def means(
@@ -93,13 +97,17 @@ def split(measured: RunRecord, simulated: RunRecord, prices: Prices) -> dict[str
 
 def _ready_ns(record: RunRecord) -> Ints:
     """When each batch could have started, had the server been free: its last member's arrival; closed by timer, the
-    later of that and the oldest arrival plus the wait; closed by the end of the stream, not before that end."""
+    later of that and the oldest arrival plus the wait; closed by memory, when the request came that no longer fitted;
+    closed by the end of the stream, not before that end."""
     arrival = record.per_row(record.requests.arrival_ns)
     first, closed = record.batches.first_row, record.batches.closed_by
     oldest, newest = np.minimum.reduceat(arrival, first), np.maximum.reduceat(arrival, first)
     wait_s = record.setup.get("policy", {}).get("max_wait_s") or 0.0
-    ready = np.where(closed == TIMER, np.maximum(newest, oldest + round(wait_s * 1e9)), newest)
-    return np.where(closed == END, np.maximum(ready, record.requests.arrival_ns[-1]), ready)
+    ended = record.requests.arrival_ns[record.requests.status != REJECTED][-1]
+    # In order of arrival, what no longer fits is the oldest of the next batch.
+    because = {TIMER: oldest + round(wait_s * 1e9), MEMORY: np.append(oldest[1:], ended), END: ended}
+    ready: Ints = np.select([closed == why for why in because], list(because.values()), newest)
+    return np.maximum(newest, ready)
 
 
 def _chain(ready_ns: Ints, took_ns: Ints) -> Ints:

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from sim.cost import CostModel
-from sim.errors import Noise, Pair, Score, errors
+from sim.errors import Pair, Times
 from sim.ledger import LINES
+from sim.metrics import requests
 from sim.passes import driving_steps
 from sim.pricing import Prices
-from sim.record import RunRecord
-from sim.run import Results, prices_of, results
-from sim.split import Split, batch_parts_ns, mean_split, split
+from sim.record import COMPLETED, RunRecord
+from sim.run import Results, outside_domain, prices_of, results
+from sim.split import QUANTITIES, Split, batch_parts_ns, mean_split, split
 from traces.trace import Floats, Ints
 
 
@@ -43,37 +44,21 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchScore:
-    """Errors of whole batches beside the noise of their repeats."""
+    """Times of whole batches: errors beside the noise of their repeats."""
 
-    score: Score
-    noise: Noise
+    times: Times
     worst: Batch | None
 
     @classmethod
     def of(cls, batches: Sequence[Batch]) -> "BatchScore":
         """Score some batches."""
-        signed = np.array([batch.error for batch in batches])
+        simulated = np.array([batch.simulated_s for batch in batches], np.float64)
         worst = max(batches, key=lambda batch: abs(batch.error)) if batches else None
-        return cls(Score.of(signed), Noise.of([batch.measured_s for batch in batches]), worst)
+        return cls(Times(simulated, [batch.measured_s for batch in batches]), worst)
 
     def to_json(self) -> dict[str, Any]:
-        """Fractions; ``noise`` is the median spread of the repeats."""
-        return {
-            "count": self.score.count,
-            "median_error": _rounded(self.score.median),
-            "p95_error": _rounded(self.score.p95),
-            "mean_error": _rounded(self.score.mean),
-            "worst_error": _rounded(self.score.worst),
-            "worst_shape": None if self.worst is None else self.worst.shape,
-            "bias": _rounded(self.score.bias),
-            "noise": _rounded(self.noise.median),
-            "noise_p95": _rounded(self.noise.p95),
-            "inside_noise": self.noise.covers(self.score.median),
-        }
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 6)
+        """As :class:`~sim.errors.Times`, with the shape of the worst."""
+        return {**self.times.to_json(), "worst_shape": None if self.worst is None else self.worst.shape}
 
 
 def measured_batches(records: Sequence[RunRecord], model: CostModel) -> list[Batch]:
@@ -98,22 +83,16 @@ def measured_batches(records: Sequence[RunRecord], model: CostModel) -> list[Bat
 
 @dataclass(frozen=True)
 class StepScore:
-    """Errors of the passes of one phase at one number of rows."""
+    """Passes of one phase at one number of rows: errors beside the noise of their repeats."""
 
     phase: str
     rows: int
-    measured_s: float
-    """Median of the measured passes."""
-    simulated_s: float
-    """Median of the modelled ones."""
-    errors: Floats
-    """Signed relative error of each distinct pass."""
-    noise: Noise
+    times: Times
+    """One entry for each distinct context."""
 
-    @property
-    def score(self) -> Score:
-        """The errors in numbers."""
-        return Score.of(self.errors)
+    def to_json(self) -> dict[str, Any]:
+        """As :class:`~sim.errors.Times`, with phase and rows."""
+        return {"phase": self.phase, "rows": self.rows, **self.times.to_json()}
 
 
 def step_scores(records: Sequence[RunRecord], model: CostModel) -> list[StepScore]:
@@ -142,13 +121,8 @@ def step_scores(records: Sequence[RunRecord], model: CostModel) -> list[StepScor
     found = []
     for phase, rows in sorted({key[:2] for key in passes}, key=lambda key: (key[0] != "prefill", key[1])):
         keys = [key for key in passes if key[:2] == (phase, rows)]
-        measured = np.array([np.median(passes[key]) for key in keys])
         simulated = np.array([price[key] for key in keys])
-        noise = Noise.of([np.array(passes[key]) for key in keys])
-        signed = errors(simulated, measured)
-        found.append(
-            StepScore(phase, rows, float(np.median(measured)), float(np.median(simulated)), signed, noise)
-        )
+        found.append(StepScore(phase, rows, Times(simulated, [np.array(passes[key]) for key in keys])))
     return found
 
 
@@ -178,8 +152,14 @@ class Versus:
     latency: dict[str, dict[str, Pair]]
     throughput: dict[str, Pair]
     ledger: dict[str, Pair]
+    """Measured: the repeat with the middle makespan, so that its lines add up."""
     waste: dict[str, Pair]
+    requests: dict[str, Pair]
+    """How many came in and how each ended."""
     split: dict[str, Split]
+    """Empty when no request completed on both sides."""
+    notes: Sequence[str]
+    """What a reader must know before using the numbers."""
 
 
 def versus(
@@ -198,9 +178,14 @@ def versus(
         return results(record, prices_of(record, model), split_by=prices_of(record, split_by or model))
 
     sim, real = results_of(simulated), [results_of(record) for record in measured]
+    middle = sorted(real, key=lambda one: one.record.makespan_ns)[(len(real) - 1) // 2]
 
     def pair(pick: Any) -> Pair:
         return Pair.of(pick(sim), [pick(one) for one in real])
+
+    def line(name: str) -> Pair:
+        seconds = [one.ledger.lines_ns[name] / 1e9 for one in real]
+        return Pair.of(sim.ledger.lines_ns[name] / 1e9, seconds, middle.ledger.lines_ns[name] / 1e9)
 
     return Versus(
         simulated=sim,
@@ -216,17 +201,44 @@ def versus(
             for name in sim.throughput
             if name != "offered_requests_per_s"
         },
-        ledger={line: pair(lambda r, n=line: r.ledger.lines_ns[n] / 1e9) for line in LINES},
+        ledger={name: line(name) for name in LINES},
         waste={
             "prefill_slots": pair(lambda r: r.waste.prefill.slots),
             "prefill_padding": pair(lambda r: r.waste.prefill.wasted),
             "decode_slots": pair(lambda r: r.waste.decode.slots),
             "decode_idle": pair(lambda r: r.waste.decode.wasted),
         },
+        requests={name: pair(lambda r, n=name: requests(r.record)[n]) for name in requests(simulated)},
         split=_split(simulated, measured, model),
+        notes=_notes(simulated, measured, model),
     )
 
 
 def _split(simulated: RunRecord, measured: Sequence[RunRecord], model: CostModel) -> dict[str, Split]:
     each = [split(record, simulated, prices_of(record, model)) for record in measured]
-    return {name: mean_split([one[name] for one in each]) for name in each[0]}
+    each = [one for one in each if one]
+    return {name: mean_split([one[name] for one in each]) for name in QUANTITIES} if each else {}
+
+
+def _notes(simulated: RunRecord, measured: Sequence[RunRecord], model: CostModel) -> list[str]:
+    found = []
+    outside = outside_domain(simulated, model) if len(simulated.batch_rows) else None
+    if outside is not None:
+        found.append(f"outside what {model.name} was calibrated for: {outside}")
+    answered = simulated.requests.status == COMPLETED
+    for i, record in enumerate(measured, start=1):
+        if record.measured is not None:
+            found += [
+                f"measured run {i}: batch {batch} gave no answer, {why}"
+                for batch, why in record.measured.failed.items()
+            ]
+        apart = int(np.count_nonzero((record.requests.status == COMPLETED) != answered))
+        if apart:
+            found.append(
+                f"measured run {i}: {apart:,} of {len(answered):,} requests completed on one side only; "
+                "they are not in the error split, and each side's latencies are of what it completed"
+            )
+    for name, records in (("simulated", [simulated]), ("measured", measured)):
+        if any(record.setup.get("interrupted") for record in records):
+            found.append(f"the {name} run was interrupted: requests not served yet count as unfinished")
+    return found

@@ -1,11 +1,15 @@
-"""Tables of simulated against measured. An error that is no larger than the repeats differ is marked ``in noise``."""
+"""Tables of simulated against measured. An error that is no larger than the repeats differ is marked ``in noise``.
+
+Noise and spread are of the measured repeats: noise the 95th percentile of the distance of a time from the median of its
+repeats, spread the largest distance of a repeat from the value shown; both as a part of it.
+"""
 
 from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 from rich.text import Text
 
-from sim.errors import Pair, Score
+from sim.errors import Pair, Times
 from sim.ledger import LINES
 from sim.record import RunRecord
 from sim.report import LATENCY_NAMES
@@ -41,16 +45,16 @@ def textbook_bars(record: RunRecord) -> Table:
 
 def waste_table(versus: Versus) -> Table:
     """Slots of both sides; exact integers, equal where the batches are."""
-    t = table("Waste in slots", "", "simulated", "measured", "error")
+    t = table("Waste in slots", "", "simulated", "measured", "error", "spread", "")
     for name, pair in versus.waste.items():
-        cells = (count(pair.simulated), count(pair.measured))
-        add(
-            t, name.replace("_", " "), *(cell.removesuffix(".0") for cell in cells), percent(pair.error, True)
-        )
+        cells = (count(value).removesuffix(".0") for value in (pair.simulated, pair.measured))
+        errors = (percent(pair.error, True), percent(pair.spread), inside(pair.inside))
+        add(t, name.replace("_", " "), *cells, *errors)
     for phase in ("prefill", "decode"):
         shares = [getattr(side.waste, phase).fraction for side in (versus.simulated, versus.measured[0])]
-        add(t, f"{phase} waste", *(percent(share) for share in shares), "")
-    add(t, "batches formed identically", "yes" if versus.identical else "no", "", "", style="bold")
+        add(t, f"{phase} waste", *(percent(share) for share in shares), "", "", "")
+    identical = "yes" if versus.identical else "no"
+    add(t, "batches formed identically", identical, "", "", "", "", style="bold")
     return t
 
 
@@ -65,9 +69,10 @@ def engines_table(runs: Sequence[EngineRun]) -> Table:
         "tokens as alone",
     )
     for run in runs:
-        gain = runs[0].seconds / run.seconds
-        same = "yes" if run.same_tokens else "no"
-        add(t, run.engine, seconds(run.seconds), count(run.tokens_per_s), f"{gain:.2f} x", same)
+        gain = run.speed_up(runs[0])
+        same = {True: "yes", False: "no", None: None}[run.same_tokens]
+        times = None if gain is None else f"{gain:.2f} x"
+        add(t, run.engine, seconds(run.seconds), count(run.tokens_per_s), times, same)
     return t
 
 
@@ -94,24 +99,22 @@ def curve_table(points: Sequence[CurvePoint]) -> Table:
 
 def curve_note(points: Sequence[CurvePoint]) -> str:
     """Where a bigger batch stops paying."""
-    knee = stops_paying(points)
+    knee, gain = stops_paying(points), f"{100 * PAYS:.0f} % more tokens/s"
     if knee is None:
-        return f"Every doubling up to {points[-1].rows} rows gave at least {PAYS:.0%} more tokens/s."
-    return (
-        f"A bigger batch stops paying at {knee} rows: the next size gave less than {PAYS:.0%} more tokens/s."
-    )
+        return f"Up to the largest batch measured, bigger ones paid: at least {gain} than any smaller one."
+    return f"A bigger batch stops paying at {knee} rows: no larger one gave {gain}."
 
 
 def steps_table(scores: Sequence[StepScore]) -> Table:
-    """Passes by phase and rows."""
+    """Passes by phase and rows; a pass repeated counts once."""
     t = table(
-        "Steps by batch size", "", "rows", "passes", "simulated", "measured", "mean", "p95", "bias", "noise"
+        "Steps by batch size", "", "rows", "n", "simulated", "measured", "mean", "p95", "bias", "noise", ""
     )
     for one in scores:
-        score = one.score
-        errors = (percent(score.mean), percent(score.p95), percent(score.bias, True), percent(one.noise.p95))
-        cells = (str(one.rows), count(score.count), seconds(one.simulated_s), seconds(one.measured_s))
-        add(t, one.phase, *cells, *errors)
+        score, noise, both = one.times.score, one.times.noise, one.times.mean
+        cells = (str(one.rows), count(score.count), seconds(both.simulated), seconds(both.measured))
+        errors = (percent(score.mean), percent(score.p95), percent(score.bias, True), percent(noise.p95))
+        add(t, one.phase, *cells, *errors, inside(noise.covers(score.mean)))
     return t
 
 
@@ -119,19 +122,13 @@ def batches_table(scores: Mapping[str, BatchScore | None]) -> Table:
     """Whole batches: error beside the noise of their repeats (95th percentile)."""
     t = table("Whole batches", "", "n", "median", "p95", "worst", "its shape", "bias", "noise", "")
     for name, scored in scores.items():
-        if scored is None or not scored.score.count:
+        if scored is None or not scored.times.score.count:
             continue
-        score = scored.score
+        score, noise = scored.times.score, scored.times.noise
         shape = "" if scored.worst is None else scored.worst.shape
-        cells = (
-            percent(score.median),
-            percent(score.p95),
-            percent(score.worst),
-            shape,
-            percent(score.bias, True),
-        )
-        within = inside(scored.noise.covers(score.median))
-        add(t, name, str(score.count), *cells, percent(scored.noise.p95), within)
+        errors = (percent(score.median), percent(score.p95), percent(score.worst))
+        rest = (shape, percent(score.bias, True), percent(noise.p95), inside(noise.covers(score.median)))
+        add(t, name, str(score.count), *errors, *rest)
     return t
 
 
@@ -141,7 +138,7 @@ def _pair_cells(pair: Pair) -> tuple[str, ...]:
 
 
 def latency_table(versus: Versus) -> Table:
-    """Latencies of both sides; spread is the largest distance of a repeat from the median one."""
+    """Latencies of both sides."""
     t = table("Latency", "", "", "simulated", "measured", "error", "spread", "", left=2)
     for name, label in LATENCY_NAMES.items():
         for stat in SHOWN:
@@ -161,37 +158,45 @@ def throughput_table(versus: Versus) -> Table:
 
 def ledger_table(versus: Versus) -> Table:
     """Where the time went on both sides; both split by the same model."""
-    t = table("Where the time went", "line", "simulated", "share", "measured", "share", "error", "")
-    whole = [
-        sum(getattr(pair, side) or 0.0 for pair in versus.ledger.values())
-        for side in ("simulated", "measured")
-    ]
+    t = table("Where the time went", "line", "simulated", "share", "measured", "share", "error", "spread", "")
+    pairs = versus.ledger.values()
+    whole = [sum(getattr(pair, side) or 0.0 for pair in pairs) for side in ("simulated", "measured")]
     for line in LINES:
         pair = versus.ledger[line]
-        shares = [
-            percent((value or 0.0) / total if total else None)
-            for value, total in zip((pair.simulated, pair.measured), whole, strict=True)
-        ]
-        cells = (
-            seconds(pair.simulated),
-            shares[0],
-            seconds(pair.measured),
-            shares[1],
-            percent(pair.error, True),
-        )
-        add(t, line.replace("_", " "), *cells, inside(pair.inside))
+        cells = []
+        for value, total in zip((pair.simulated, pair.measured), whole, strict=True):
+            cells += [seconds(value), percent((value or 0.0) / total if total else None)]
+        errors = (percent(pair.error, True), percent(pair.spread), inside(pair.inside))
+        add(t, line.replace("_", " "), *cells, *errors)
     return t
 
 
-def models_table(models: Mapping[str, Mapping[str, Score]]) -> Table:
+def models_table(models: Mapping[str, Mapping[str, Times]]) -> Table:
     """Cost models against the same measurements."""
     t = table(
-        "Cost models, same measurements", "model", "", "n", "median", "mean", "p95", "worst", "bias", left=2
+        "Cost models, same measurements",
+        "model",
+        "",
+        "n",
+        "median",
+        "mean",
+        "p95",
+        "bias",
+        "noise",
+        "",
+        left=2,
     )
     for name, parts in models.items():
-        for i, (part, score) in enumerate(parts.items()):
-            cells = (percent(score.median), percent(score.mean), percent(score.p95), percent(score.worst))
-            add(t, name if i == 0 else "", part, count(score.count), *cells, percent(score.bias, True))
+        for i, (part, times) in enumerate(parts.items()):
+            score, noise = times.score, times.noise
+            errors = (
+                percent(score.median),
+                percent(score.mean),
+                percent(score.p95),
+                percent(score.bias, True),
+            )
+            beside = (percent(noise.p95), inside(noise.covers(score.median)))
+            add(t, name if i == 0 else "", part, count(score.count), *errors, *beside)
     return t
 
 
