@@ -14,6 +14,8 @@ Ten lines suffice for a model of your own::
 
         def to_json(self):
             return {"kind": "mine"}
+
+``--cost package.module:MyModel`` tries it on a few passes and names the first law it breaks (:mod:`sim.conformance`).
 """
 
 from typing import Any, Protocol
@@ -29,8 +31,9 @@ class CostModel(Protocol):
     """What a forward pass costs.
 
     Pre: any :class:`~sim.step.Step` with non-negative columns. Post: one finite, positive number of seconds
-    per pass; for the roofline and fitted models it never falls as any column grows. A model that breaks this
-    breaks the ledger: lines that should be waste turn negative, and are shown as such.
+    per pass, which never falls as any column grows. A model that breaks this breaks the ledger: lines that should
+    be waste turn negative, and are shown as such. A model that returns what was measured may fall; it then says
+    ``monotone = False``.
     """
 
     @property

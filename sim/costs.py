@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sim.conformance import broken_contract, fall, may_fall
 from sim.cost import CostModel
 from sim.fitted import Fitted
 from sim.grid import Grid
@@ -17,6 +18,7 @@ from sim.models import ModelShape
 from sim.residual import Residual
 from sim.roofline import Roofline
 from traces.errors import InputError, choices
+from traces.terminal import warn
 
 KINDS: dict[str, Callable[[dict[str, Any]], CostModel]] = {
     "roofline": Roofline.from_json,
@@ -62,14 +64,15 @@ def load(cost: str, shape: ModelShape, hardware: Hardware, dtype: str, host: str
 
     Args:
         cost: ``roofline``, the path of a model file (JSON), or ``package.module:object`` with an object that
-            keeps the contract of :class:`~sim.cost.CostModel`, or a function of no argument that makes one.
+            keeps the contract of :class:`~sim.cost.CostModel` (it is tried on a few passes), or a function of no
+            argument that makes one.
         shape: the model that a roofline prices.
         hardware: the device that a roofline prices on.
         dtype: the dtype that a roofline prices in.
         host: who starts a roofline's kernels, ``eager`` or ``graph``.
 
     Raises:
-        InputError: nothing of that name, or it is no cost model; one line with the reason.
+        InputError: nothing of that name, or it breaks the contract; one line with the reason.
     """
     if cost == "roofline":
         return Roofline(shape, hardware, dtype, host)
@@ -112,19 +115,30 @@ def _no_number(word: str) -> float:
 def _imported(cost: str) -> CostModel:
     module_name, _, attribute = cost.partition(":")
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, ValueError) as error:
-        raise InputError(f"cost model {cost!r}: cannot import {module_name!r}: {error}") from None
-    except AttributeError:
-        raise InputError(f"cost model {cost!r}: module {module_name!r} has no {attribute!r}") from None
-    model = (
-        found() if callable(found) and (isinstance(found, type) or not hasattr(found, "seconds")) else found
-    )
-    missing = [name for name in CONTRACT if not hasattr(model, name)]
-    if missing:
-        raise InputError(f"cost model {cost!r} lacks {', '.join(missing)}; see sim.cost.CostModel")
+        module = importlib.import_module(module_name)
+    except (
+        Exception
+    ) as error:  # whatever foreign code raises while it is imported or made is said in one line
+        raise InputError(f"cost model {cost!r}: cannot import {module_name!r}: {_said(error)}") from None
+    if not hasattr(module, attribute):
+        raise InputError(f"cost model {cost!r}: module {module_name!r} has no {attribute!r}")
+    model = getattr(module, attribute)
+    if isinstance(model, type) or (callable(model) and not hasattr(model, "seconds")):
+        try:
+            model = model()
+        except Exception as error:
+            raise InputError(f"cost model {cost!r}: {attribute}() cannot be made: {_said(error)}") from None
+    broken, falling = broken_contract(model), None
+    if broken is None:
+        falling = fall(model)
+    if falling is not None and not may_fall(model):
+        broken = f"{falling}; set monotone = False if that is how it was measured"
+    if broken is not None:
+        raise InputError(f"cost model {cost!r} {broken}")
+    if falling is not None:
+        warn(f"cost model {cost!r} {falling}; ledger lines may turn negative")
     return model  # type: ignore[no-any-return]
 
 
-CONTRACT = ("name", "batch_overhead_s", "seconds", "outside", "to_json")
-"""What an imported object must have; :class:`~sim.cost.CostModel` says what each means."""
+def _said(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

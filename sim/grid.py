@@ -10,7 +10,7 @@ passes that mix prompts and decoding are priced by that fitted model alone.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,8 @@ class Curve:
 class Grid:
     """Measured curves by row count, over a fitted model that says how costs grow elsewhere."""
 
+    monotone: ClassVar[bool] = False
+    """Exempt from the law of costs that never fall."""
     fitted: Fitted
     prefill: tuple[Curve, ...]
     decode: tuple[Curve, ...]

@@ -8,7 +8,7 @@ scikit-learn (the extra ``learn``); a saved model holds its trees as plain numbe
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,8 @@ class Tree:
 class Residual:
     """Seconds = fitted seconds x exp(offset + sum of trees), the factor clipped."""
 
+    monotone: ClassVar[bool] = False
+    """Exempt from the law of costs that never fall."""
     fitted: Fitted
     offset: float
     trees: tuple[Tree, ...]

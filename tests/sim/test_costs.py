@@ -49,8 +49,20 @@ class Constant:
         return {"kind": "constant"}
 
 
-OWN = Constant()
+class Own(Constant):
+    """The same, but sound."""
+
+    def seconds(self, steps: Step) -> Floats:
+        return np.full(len(steps), self.each)
+
+
+NEGATIVE = Constant()
+OWN = Own()
 NOT_A_MODEL = 7
+
+
+def broken_maker() -> Constant:
+    raise RuntimeError("no such GPU")
 
 
 def test_every_kind_comes_back_from_json_the_same_model() -> None:
@@ -73,7 +85,7 @@ def test_models_are_loaded_by_name_by_file_and_by_import(tmp_path: Path) -> None
     path.write_text(json.dumps(to_json(ALL[1])))
     assert load_toy(str(path)) == ALL[1]
     assert load_toy("tests.sim.test_costs:OWN") is OWN
-    assert isinstance(load_toy("tests.sim.test_costs:Constant"), Constant)
+    assert isinstance(load_toy("tests.sim.test_costs:Own"), Own)
 
 
 def test_a_negative_cost_is_caught_with_model_and_shape_named() -> None:
@@ -81,7 +93,7 @@ def test_a_negative_cost_is_caught_with_model_and_shape_named() -> None:
         InputError,
         match=r"cost model constant gives -0\.001 s for a pass of .*decode_rows=8 .*decode_kv_tokens=80",
     ):
-        nanoseconds(OWN, padded_decode([1, 8], [10, 10]))
+        nanoseconds(NEGATIVE, padded_decode([1, 8], [10, 10]))
 
 
 def test_zero_and_not_a_number_are_caught_too() -> None:
@@ -167,6 +179,7 @@ def test_bad_files_are_said_in_one_line(tmp_path: Path) -> None:
         ("ruofline", "No such file or directory; give roofline, a file or package.module:object"),
         ("no_such_package:model", "cannot import 'no_such_package'"),
         ("tests.sim.test_costs:ABSENT", "has no 'ABSENT'"),
+        ("tests.sim.test_costs:broken_maker", r"broken_maker\(\) cannot be made: no such GPU"),
         ("tests.sim.test_costs:NOT_A_MODEL", "lacks name, batch_overhead_s, seconds, outside, to_json"),
     ):
         with pytest.raises(InputError, match=reason):
