@@ -15,6 +15,7 @@ from sim.fitted import Fitted
 from sim.grid import Grid
 from sim.hardware import Hardware
 from sim.models import ModelShape
+from sim.replay import Replay
 from sim.residual import Residual
 from sim.roofline import Roofline
 from traces.errors import InputError, choices
@@ -25,6 +26,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], CostModel]] = {
     "fitted": Fitted.from_json,
     "grid": Grid.from_json,
     "residual": Residual.from_json,
+    "replay": lambda document: Replay.from_json(document, from_json),
 }
 """How each kind of model is made from its JSON document."""
 

@@ -212,9 +212,6 @@ def fit(profile: Profile) -> Fitted:
         )
     knots, with_floor, cross_validated = _choose_form(shapes.steps, shapes.seconds)
     floor_s, coefficients = _solve(features(shapes.steps, knots), shapes.seconds, with_floor)
-    before_s, after_s = (
-        float(np.median(column)) if len(column) else 0.0 for column in (profile.before_s, profile.after_s)
-    )
     predicted = np.maximum(features(shapes.steps, knots) @ coefficients, floor_s)
     ratio = shapes.seconds / np.maximum(predicted, 1e-300)
     apart = np.maximum(ratio, 1 / ratio)
@@ -233,7 +230,7 @@ def fit(profile: Profile) -> Fitted:
         **terms,
         knots_tokens=knots,
         token_s=tuple(coefficients[len(TERMS) :].tolist()),
-        batch_overhead_s=(before_s, after_s),
+        batch_overhead_s=profile.overhead_s,
         domain=Domain.of(profile.steps),
         evidence=Evidence(
             data_sha256=profile.sha256,

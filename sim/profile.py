@@ -124,6 +124,14 @@ class Profile:
             digest.update(np.ascontiguousarray(column, dtype="<f8").data)
         return digest.hexdigest()
 
+    @property
+    def overhead_s(self) -> tuple[float, float]:
+        """Medians of the batches' overheads before and after their passes; 0 where no batch was timed."""
+        before, after = (
+            float(np.median(column)) if len(column) else 0.0 for column in (self.before_s, self.after_s)
+        )
+        return before, after
+
     @cached_property
     def shapes(self) -> Shapes:
         """Repeats reduced to their median, in the order of the columns."""

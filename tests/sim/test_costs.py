@@ -12,6 +12,7 @@ from sim.fitted import fit
 from sim.grid import fit_grid
 from sim.hardware import hardware
 from sim.models import model_shape
+from sim.replay import replay
 from sim.residual import Residual, Tree
 from sim.roofline import Roofline
 from sim.step import Step, padded_decode
@@ -27,6 +28,7 @@ ALL: list[CostModel] = [
     FITTED,
     fit_grid(profile(TOY.seconds, noise=0.05)),
     Residual(FITTED, 0.0, (TREE,), 1.5, None),
+    replay(profile(TOY.seconds, noise=0.05), FITTED),
 ]
 
 
@@ -116,11 +118,11 @@ def broken(change: Callable[[dict[str, Any]], object]) -> str:
     [
         (
             lambda d: d.update(kind="magic"),
-            "m.json: unknown kind 'magic'; known are fitted, grid, residual or roofline",
+            "m.json: unknown kind 'magic'; known are fitted, grid, replay, residual or roofline",
         ),
         (
             lambda d: d.update(kind=["grid"]),
-            "m.json: unknown kind ['grid']; known are fitted, grid, residual or roofline",
+            "m.json: unknown kind ['grid']; known are fitted, grid, replay, residual or roofline",
         ),
         (lambda d: d.pop("decode"), "m.json: a grid model needs the key 'decode'"),
         (lambda d: d["fitted"].pop("domain"), "m.json: a grid model needs the key 'domain'"),
