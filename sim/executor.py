@@ -111,6 +111,8 @@ def measured_row_decode_ns(record: RunRecord, clock: Literal["wall", "cpu"]) -> 
 
     Rows of a batch that failed get the whole of its decode time.
     """
+    if not len(record.rows.request):
+        return np.empty(0, np.int64)  # nothing was served, so nothing was measured
     measured = record.measured
     steps = None if measured is None else measured.step_cpu_ns if clock == "cpu" else measured.step_wall_ns
     if measured is None or steps is None:
