@@ -5,7 +5,7 @@ import torch
 from real.engine import Engine
 from real.executor import CLOCKS, Clock
 from real.weights import RANDOM, load_model, parse_device, parse_dtype
-from sim.hardware import HARDWARE, Hardware, hardware
+from sim.hardware import Hardware, hardware, known_hardware
 from traces.errors import InputError, choices
 
 
@@ -57,8 +57,9 @@ def datasheet(name: str, engine: Engine) -> Hardware:
     if engine.device.type == "cpu":
         return hardware("cpu")
     # "NVIDIA A100-SXM4-80GB" is the table's A100-80GB; the longest match is the most specific.
-    words = {key: key.upper().split("-") for key in HARDWARE}
+    rows = known_hardware()
+    words = {key: key.upper().split("-") for key in rows}
     fits = [key for key, parts in words.items() if all(part in name.upper() for part in parts)]
     if not fits:
-        raise InputError(f"no datasheet for {name!r}; known are {choices(HARDWARE)}; give --cost FILE")
-    return hardware(max(fits, key=len))
+        raise InputError(f"no datasheet for {name!r}; known are {choices(rows)}; give --cost FILE")
+    return rows[max(fits, key=len)]

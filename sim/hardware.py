@@ -1,13 +1,28 @@
-"""What hardware can do at best: one row of datasheet facts a device.
+"""What hardware can do at best: one row of datasheet facts a device, from ``sim/data/hardware.toml``.
 
-Peaks are dense (without 2:4 sparsity; datasheets that print only sparse figures are halved). Memory is the
-decimal size printed on the datasheet, which is a little less than the device reports: budgets stay safe.
+Peaks are dense (without 2:4 sparsity). Memory is the decimal size printed on the datasheet, which is a little less
+than the device reports: budgets stay safe. Units and sources stand in the table itself.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from sim.models import DTYPE_BYTES
+from sim.rows import FLAG, NOT_NEGATIVE, POSITIVE, SHARE, WORDS, Kind, built_in, checked, own, own_place
 from traces.errors import InputError, choices
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Share of the datasheet's peak that kernels reach, dimensionless; and where it was measured."""
+
+    gemm_flop: float
+    attention_flop: float
+    """Of query-key pairs really computed; a masked kernel computes them all."""
+    gemm_bytes: float
+    attention_bytes: float
+    source: str
 
 
 @dataclass(frozen=True)
@@ -22,101 +37,91 @@ class Hardware:
     """Dense peak by dtype; float32 without TF32, which torch leaves off unless asked."""
     launch_s: float
     """Shortest time of one kernel on the device, seconds; measured, while all else is printed."""
+    kernels: Efficiency
+    """What kernels reach of the peaks, on this device or on the one that stands in for it."""
     source: str
     asynchronous: bool = True
     """The host queues work ahead of the device (GPU): the slower of the two decides. On a CPU they add up."""
 
+    def to_json(self) -> dict[str, Any]:
+        """Everything :meth:`from_json` needs."""
+        return {**vars(self), "flop_per_s": dict(self.flop_per_s), "kernels": vars(self.kernels)}
 
-def _peaks(half: float, single: float) -> dict[str, float]:
-    return {"bfloat16": half, "float16": half, "float32": single}
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Hardware":
+        """The row that :meth:`to_json` wrote down."""
+        return cls(**{**document, "kernels": Efficiency(**document["kernels"])})
 
 
-# Shortest bf16 GEMM in AIConfigurator's kernel tables (aiconfigurator-core 0.12.0), H200 and A100.
-# Devices that the tables lack get the H200's.
-_H200_LAUNCH_S = 3.25e-6
-_A100_LAUNCH_S = 3.76e-6
-# Dispatch of one torch operation is the host's cost (sim.roofline), a CPU's own kernels start at no cost.
-_NO_LAUNCH_S = 0.0
-
-HARDWARE: dict[str, Hardware] = {
-    row.name: row
-    for row in (
-        Hardware(
-            "H200",
-            141_000_000_000,
-            4.8e12,
-            _peaks(989.5e12, 67e12),
-            _H200_LAUNCH_S,
-            "H200 SXM datasheet (1,979 TFLOPS sparse): https://www.nvidia.com/en-us/data-center/h200/",
-        ),
-        Hardware(
-            "H100",
-            80_000_000_000,
-            3.35e12,
-            _peaks(989.5e12, 67e12),
-            _H200_LAUNCH_S,
-            "H100 SXM5 datasheet (1,979 TFLOPS sparse): https://www.nvidia.com/en-us/data-center/h100/",
-        ),
-        Hardware(
-            "H20",
-            96_000_000_000,
-            4.0e12,
-            _peaks(148e12, 44e12),
-            _H200_LAUNCH_S,
-            "H20 specifications as published by resellers; NVIDIA has no public page for it",
-        ),
-        Hardware(
-            "GH200",
-            96_000_000_000,
-            4.0e12,
-            _peaks(989.5e12, 67e12),
-            _H200_LAUNCH_S,
-            "GH200 datasheet, 96 GB HBM3: https://www.nvidia.com/en-us/data-center/grace-hopper-superchip/",
-        ),
-        Hardware(
-            "A100-80GB",
-            80_000_000_000,
-            2.039e12,
-            _peaks(312e12, 19.5e12),
-            _A100_LAUNCH_S,
-            "A100 80GB SXM datasheet: https://www.nvidia.com/en-us/data-center/a100/",
-        ),
-        Hardware(
-            "L40S",
-            48_000_000_000,
-            0.864e12,
-            _peaks(362.05e12, 91.6e12),
-            _H200_LAUNCH_S,
-            "L40S datasheet: https://www.nvidia.com/en-us/data-center/l40s/",
-        ),
-        Hardware(
-            "L4",
-            24_000_000_000,
-            0.3e12,
-            _peaks(121e12, 30.3e12),
-            _H200_LAUNCH_S,
-            "L4 datasheet (242 TFLOPS sparse): https://www.nvidia.com/en-us/data-center/l4/",
-        ),
-        Hardware(
-            "RTX-4090",
-            24_000_000_000,
-            1.008e12,
-            _peaks(165.2e12, 82.6e12),
-            _H200_LAUNCH_S,
-            "NVIDIA Ada GPU Architecture whitepaper, table 2 (FP16 with FP32 accumulation)",
-        ),
-        Hardware(
-            "cpu",
-            None,
-            38.4e9,
-            # 2.4 GHz base clock x two 256-bit FMA pipes x 8 lanes x 2 FLOP; bfloat16 does two values a lane.
-            _peaks(153.6e9, 76.8e9),
-            _NO_LAUNCH_S,
-            "one Zen 4 core with one DDR5-4800 channel: https://www.amd.com/en/products/processors/server/epyc.html",
-            asynchronous=False,
-        ),
-    )
+KERNELS_KEYS: dict[str, Kind] = {
+    "gemm_flop_share": SHARE,
+    "attention_flop_share": SHARE,
+    "gemm_bytes_share": SHARE,
+    "attention_bytes_share": SHARE,
+    "source": WORDS,
 }
+HARDWARE_KEYS: dict[str, Kind] = {"memory_bytes_per_s": POSITIVE, "launch_s": NOT_NEGATIVE, "source": WORDS}
+OPTIONAL_KEYS: dict[str, Kind] = {
+    "memory_bytes": POSITIVE,
+    **{f"{dtype}_flop_per_s": POSITIVE for dtype in DTYPE_BYTES},
+    "asynchronous": FLAG,
+    "kernels": WORDS,
+    "launch_source": WORDS,
+}
+STAND_IN = "H200"
+"""Whose kernels a row without ``kernels`` is taken to reach."""
+
+
+def _kernels(rows: Mapping[str, Mapping[str, Any]], file: str) -> dict[str, Efficiency]:
+    found = {}
+    for name, row in rows.items():
+        values = checked(row, f"{file}: [kernels.{name}]", KERNELS_KEYS, {})
+        found[name] = Efficiency(**{key.removesuffix("_share"): value for key, value in values.items()})
+    return found
+
+
+def _devices(
+    rows: Mapping[str, Mapping[str, Any]], kernels: Mapping[str, Efficiency], file: str
+) -> dict[str, Hardware]:
+    found = {}
+    for name, row in rows.items():
+        place = f"{file}: [hardware.{name}]"
+        values = checked(row, place, HARDWARE_KEYS, OPTIONAL_KEYS)
+        flop = {d: float(values[f"{d}_flop_per_s"]) for d in DTYPE_BYTES if f"{d}_flop_per_s" in values}
+        if not flop:
+            keys = choices(f"{dtype}_flop_per_s" for dtype in DTYPE_BYTES)
+            raise InputError(f"{place}: needs at least one key of {keys}")
+        reached = values.get("kernels", STAND_IN)
+        if reached not in kernels:
+            raise InputError(f"{place}: kernels = {reached!r} is no table; known are {choices(kernels)}")
+        memory = values.get("memory_bytes")
+        found[name] = Hardware(
+            name,
+            None if memory is None else int(memory),
+            float(values["memory_bytes_per_s"]),
+            flop,
+            float(values["launch_s"]),
+            kernels[reached],
+            values["source"],
+            values.get("asynchronous", True),
+        )
+    return found
+
+
+KERNELS: dict[str, Efficiency] = _kernels(built_in("hardware.toml", "kernels"), "hardware.toml")
+HARDWARE: dict[str, Hardware] = _devices(built_in("hardware.toml", "hardware"), KERNELS, "hardware.toml")
+"""The rows that come with the program."""
+
+
+def known_hardware() -> dict[str, Hardware]:
+    """All rows by name: those of the program, and the user's own (see :mod:`sim.rows`), which take precedence.
+
+    Raises:
+        InputError: a row of the user's is wrong.
+    """
+    file = own_place()
+    kernels = KERNELS | _kernels(own("kernels"), file)
+    return HARDWARE | _devices(own("hardware"), kernels, file)
 
 
 def hardware(name: str) -> Hardware:
@@ -125,7 +130,8 @@ def hardware(name: str) -> Hardware:
     Raises:
         InputError: there is no such row; the line lists the names.
     """
-    for row in HARDWARE.values():
+    rows = known_hardware()
+    for row in rows.values():
         if row.name.lower() == name.strip().lower():
             return row
-    raise InputError(f"unknown hardware {name!r}; known are {choices(HARDWARE)}")
+    raise InputError(f"unknown hardware {name!r}; known are {choices(rows)}")

@@ -1,10 +1,15 @@
 """Shapes of the models: a model is one row of a table.
 
-Dimensions from each model's public ``config.json``; what is derived (parameters, KV bytes) is computed from them.
+Dimensions stand in ``sim/data/models.toml``, in tables of the user's own or in a model's ``config.json``; what is
+derived (parameters, KV bytes) is computed from them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from sim.rows import COUNT, FLAG, WORDS, Kind, built_in, checked, own, own_place
 from traces.errors import InputError, choices
 
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -66,25 +71,66 @@ class ModelShape:
         return 2 * self.layers * self.kv_heads * self.head_dim * bytes_per_value
 
 
-MODELS: dict[str, ModelShape] = {
-    shape.name: shape
-    for shape in (
-        ModelShape("Qwen3-0.6B", 1024, 3072, 28, 16, 8, 128, 151_936, True),
-        ModelShape("Qwen3-1.7B", 2048, 6144, 28, 16, 8, 128, 151_936, True),
-        ModelShape("Qwen3-4B", 2560, 9728, 36, 32, 8, 128, 151_936, True),
-        ModelShape("Qwen3-8B", 4096, 12288, 36, 32, 8, 128, 151_936, False),
-        ModelShape("Qwen3-14B", 5120, 17408, 40, 40, 8, 128, 151_936, False),
-        ModelShape("Qwen3-32B", 5120, 25600, 64, 64, 8, 128, 151_936, False),
-        ModelShape("Qwen3-30B-A3B", 2048, 768, 48, 32, 4, 128, 151_936, False, 128, 8),
-        # Not a released model: Qwen3's build at a size that a CPU runs in milliseconds a step.
-        ModelShape("toy", 512, 1536, 4, 8, 4, 64, 8_192, False),
-    )
+MODEL_KEYS: dict[str, Kind] = {
+    "hidden_size": COUNT,
+    "intermediate_size": COUNT,
+    "layers": COUNT,
+    "query_heads": COUNT,
+    "kv_heads": COUNT,
+    "head_dim": COUNT,
+    "vocab_size": COUNT,
+    "tied_embeddings": FLAG,
+    "source": WORDS,
 }
+EXPERT_KEYS: dict[str, Kind] = {"experts": COUNT, "experts_per_token": COUNT}
+
+
+def _shapes(rows: Mapping[str, Mapping[str, Any]], file: str) -> dict[str, ModelShape]:
+    found = {}
+    for name, row in rows.items():
+        place = f"{file}: [models.{name}]"
+        values = checked(row, place, MODEL_KEYS, EXPERT_KEYS)
+        del values["source"]
+        found[name] = sane(ModelShape(name, **values), place)
+    return found
+
+
+def sane(shape: ModelShape, place: str) -> ModelShape:
+    """The shape, if its heads and experts can be.
+
+    Raises:
+        InputError: query heads that the KV heads do not divide, or experts that do not fit together.
+    """
+    if shape.query_heads % shape.kv_heads:
+        raise InputError(
+            f"{place}: kv_heads = {shape.kv_heads} does not divide query_heads = {shape.query_heads}"
+        )
+    if not (shape.experts == shape.experts_per_token == 0 or 0 < shape.experts_per_token < shape.experts):
+        raise InputError(
+            f"{place}: experts_per_token = {shape.experts_per_token} does not fit experts = {shape.experts}"
+        )
+    return shape
+
+
+MODELS: dict[str, ModelShape] = _shapes(built_in("models.toml", "models"), "models.toml")
+"""The rows that come with the program."""
 
 
 def model_shape(name: str) -> ModelShape:
-    """The shape of a model by its name; a leading ``Qwen/`` is accepted."""
-    shape = MODELS.get(name.removeprefix("Qwen/"))
-    if shape is None:
-        raise InputError(f"unknown model {name!r}; known are {choices(MODELS)}")
-    return shape
+    """The shape of a model by its name, or of a Hugging Face ``config.json`` by its path or its folder's.
+
+    A leading ``Qwen/`` is accepted. Own rows (see :mod:`sim.rows`) take precedence.
+
+    Raises:
+        InputError: no such name or file, or a model of another build than these.
+    """
+    rows = MODELS | _shapes(own("models"), own_place())
+    shape = rows.get(name.removeprefix("Qwen/"))
+    if shape is not None:
+        return shape
+    path = Path(name)
+    if not path.exists():
+        raise InputError(f"unknown model {name!r}; known are {choices(rows)}, and the path of a config.json")
+    from sim.config import shape_of_config  # imports this module
+
+    return shape_of_config(path)

@@ -12,15 +12,17 @@ Every term is a straight line in KV tokens for fixed rows, or the maximum of two
 (Roofline: Williams, Waterman, Patterson 2009, doi:10.1145/1498765.1498785.)
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sim.blocks import price_in_blocks
-from sim.hardware import Hardware, hardware
-from sim.models import DTYPE_BYTES, ModelShape, model_shape
+from sim.hardware import HARDWARE, Hardware, hardware
+from sim.memory import LOGIT_BYTES
+from sim.models import DTYPE_BYTES, MODELS, ModelShape, model_shape
 from sim.step import Step
 from traces.errors import InputError, choices
 from traces.trace import Floats
@@ -36,39 +38,68 @@ COLUMNS = (
 """What a pass is priced by."""
 
 
-@dataclass(frozen=True)
-class Efficiency:
-    """Share of the datasheet's peak that kernels reach, dimensionless; and where it was measured."""
-
-    gemm_flop: float
-    attention_flop: float
-    """Of query-key pairs really computed; a masked kernel computes them all."""
-    gemm_bytes: float
-    attention_bytes: float
-    source: str
-
-
-# Medians over AIConfigurator's tables of bf16 kernels (aiconfigurator-core 0.12.0, vLLM 0.24.0 and 0.14.0):
-# gemm_flop at m >= 4096, n and k >= 2048; gemm_bytes at m <= 16, n x k >= 64e6; attention_bytes for more than
-# 0.5 GB of keys and values; attention_flop for prompts from 2048 above 1 TFLOP, half of the pairs computed.
-H200_KERNELS = Efficiency(0.77, 0.58, 0.82, 0.82, "AIConfigurator 0.12.0, h200_sxm")
-A100_KERNELS = Efficiency(0.86, 0.55, 0.73, 0.74, "AIConfigurator 0.12.0, a100_sxm")
-MEASURED_EFFICIENCY = {"H200": H200_KERNELS, "A100-80GB": A100_KERNELS}
-"""Devices whose kernels were measured; all others are taken to reach what the H200 reaches."""
-
 KERNELS_PER_LAYER = 82
 """Kernels that eager transformers 5.24 starts a layer of Qwen3 (75 to 90 counted)."""
 LAYER_HOST_S = 0.31e-3
 """Host seconds a layer in eager mode: 8.1 to 9.3 ms for 28 layers of little arithmetic, transformers 5.24."""
-HOSTS = ("eager", "graph")
-"""Who starts the kernels: Python one by one, or a CUDA graph, which costs the host next to nothing."""
 
-NORM_PASSES = 10
-"""Hidden-sized values read or written a token and layer: two norms (1 + 1), two additions (2 + 1)."""
-MLP_PASSES = 5
-"""Intermediate-sized values a token and MLP: activation (read, write), product (2 + 1)."""
-ROPE_PASSES = 6
-"""Head-sized values a token and head: norm of q and k (read, write), rotation (2 + 1), cache write."""
+
+@dataclass(frozen=True)
+class Host:
+    """Who starts the kernels, how many there are, and what those between the matrix products read and write."""
+
+    layer_s: float
+    """Host seconds a layer and pass."""
+    kernels_per_layer: int
+    norm_passes: int
+    """Hidden-sized values read or written a token and layer."""
+    mlp_passes: int
+    """Intermediate-sized values a token and MLP."""
+    rope_passes: int
+    """Head-sized values a token and head."""
+    source: str
+
+
+HOSTS: dict[str, Host] = {
+    # Two norms (1 + 1), two additions (2 + 1); activation (1 + 1), product (2 + 1); norm of q and k (1 + 1),
+    # rotation (2 + 1), cache write.
+    "eager": Host(
+        LAYER_HOST_S, KERNELS_PER_LAYER, 10, 5, 6, "transformers 5.24, kernels counted, host timed"
+    ),
+    "graph": Host(0.0, KERNELS_PER_LAYER, 10, 5, 6, "the same kernels, started by the device itself"),
+    # Two additions with norm (2 + 2), SiLU with product (2 + 1), q and k: norm, rotation, k and v: cache write (each
+    # 1 + 1; over q, k and v heads that is 4 a head). Four matrix products and attention make 12 kernels; experts
+    # replace three of them by seven: router, top k, alignment, two products, SiLU with product, sum.
+    "fused": Host(
+        0.0, 12, 8, 3, 4, "vLLM's Qwen3 layer in a CUDA graph: vllm/model_executor/models/qwen3.py"
+    ),
+}
+"""Eager transformers, Python starting kernels one by one; a CUDA graph of it, which costs the host next to nothing;
+an engine with fused kernels in a CUDA graph."""
+FUSED_EXPERT_KERNELS = 4
+"""Kernels a layer with experts has more, where they are fused."""
+
+
+class Term(NamedTuple):
+    """One operation of a pass, summed over layers: seconds, each [passes] or one number for all.
+
+    Arithmetic and traffic overlap; what is written afterwards does not.
+    """
+
+    op: str
+    kind: str
+    """Whose rates it runs at: ``gemm`` or ``attention``."""
+    compute_s: Floats | float
+    memory_s: Floats | float
+    launch_s: float = 0.0
+    written_s: Floats | None = None
+
+    @property
+    def seconds(self) -> Floats | float:
+        """The longest of the three."""
+        compute = self.compute_s if self.written_s is None else self.compute_s + self.written_s
+        longest: Floats | float = np.maximum(compute, self.memory_s)
+        return np.maximum(longest, self.launch_s) if self.launch_s else longest
 
 
 @dataclass(frozen=True)
@@ -99,11 +130,6 @@ class Roofline:
         """No datasheet knows it: 0."""
         return 0.0, 0.0
 
-    @property
-    def efficiency(self) -> Efficiency:
-        """What kernels reach on this device, or on the H200 where nobody has measured."""
-        return MEASURED_EFFICIENCY.get(self.hardware.name, H200_KERNELS)
-
     @cached_property
     def _scalars(self) -> "_Scalars":
         return _Scalars.of(self)
@@ -115,44 +141,69 @@ class Roofline:
     def _price(
         self, prefill: Floats, rows: Floats, pairs: Floats, prefill_kv: Floats, kv: Floats, logits: Floats
     ) -> Floats:
+        device: Floats = np.zeros_like(prefill)
+        for term in self.terms(prefill, rows, pairs, prefill_kv, kv, logits):
+            device += term.seconds
+        host_s = self._scalars.host_s
+        return np.maximum(device, host_s) if self.hardware.asynchronous else device + host_s
+
+    def terms(
+        self, prefill: Floats, rows: Floats, pairs: Floats, prefill_kv: Floats, kv: Floats, logits: Floats
+    ) -> Iterator[Term]:
+        """What the device does in some passes, given the columns :data:`COLUMNS` of them."""
         s, shape = self._scalars, self.shape
         tokens = prefill + rows
-        device = np.maximum(s.attention_token_s * tokens, s.attention_weights_s)
+        yield Term("projections", "gemm", s.attention_token_s * tokens, s.attention_weights_s)
         if shape.experts:
             # Each token picks k of E experts: E x (1 - (1 - k/E)^tokens) distinct ones are read on average.
             untouched = np.exp(tokens * np.log1p(-shape.experts_per_token / shape.experts))
-            read = s.mlp_weights_s * shape.experts * (1.0 - untouched)
-            device += np.maximum(s.mlp_token_s * tokens, read) + s.router_weights_s
+            read_s = s.mlp_weights_s * shape.experts * (1.0 - untouched)
+            yield Term("experts", "gemm", s.mlp_token_s * tokens, read_s)
+            yield Term("router", "gemm", s.router_token_s * tokens, s.router_weights_s)
         else:
-            device += np.maximum(s.mlp_token_s * tokens, s.mlp_weights_s)
-        device += np.maximum(s.pointwise_token_s * tokens, s.pointwise_floor_s)
-        device += np.maximum(s.pair_s * pairs, s.kv_read_s * prefill_kv)
-        device += s.decode_kv_s * kv
-        device += np.maximum(s.logit_row_s * logits, s.head_weights_s * np.minimum(logits, 1.0))
-        if self.hardware.asynchronous:
-            return np.maximum(device, s.host_s)
-        return device + s.host_s
+            yield Term("MLP", "gemm", s.mlp_token_s * tokens, s.mlp_weights_s)
+        yield Term("norms, elementwise", "gemm", 0.0, s.pointwise_token_s * tokens, s.pointwise_floor_s)
+        yield Term("attention, prefill", "attention", s.pair_s * pairs, s.kv_read_s * prefill_kv)
+        yield Term("attention, decode", "attention", s.pair_s * kv, s.kv_read_s * kv)
+        yield Term(
+            "lm_head",
+            "gemm",
+            s.head_row_s * logits,
+            s.head_weights_s * np.minimum(logits, 1.0),
+            written_s=s.logits_written_s * logits,
+        )
+
+    @property
+    def host_s(self) -> float:
+        """Seconds of the host a pass."""
+        return self._scalars.host_s
 
     def outside(self, steps: Step) -> str | None:
         """A roofline has no measured range to leave."""
         return None
 
     def to_json(self) -> dict[str, Any]:
-        """Names of model and device; the rows themselves live in the tables."""
-        return {
+        """Names of model and device, whose rows live in the tables; rows that do not come with the program, whole."""
+        document: dict[str, Any] = {
             "kind": "roofline",
             "model": self.shape.name,
             "hardware": self.hardware.name,
             "dtype": self.dtype,
             "host": self.host,
         }
+        if MODELS.get(self.shape.name) != self.shape:
+            document["shape"] = vars(self.shape)
+        if HARDWARE.get(self.hardware.name) != self.hardware:
+            document["datasheet"] = self.hardware.to_json()
+        return document
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "Roofline":
         """The model that :meth:`to_json` wrote down."""
+        shape, device = document.get("shape"), document.get("datasheet")
         return cls(
-            model_shape(document["model"]),
-            hardware(document["hardware"]),
+            model_shape(document["model"]) if shape is None else ModelShape(**shape),
+            hardware(document["hardware"]) if device is None else Hardware.from_json(device),
             document["dtype"],
             document["host"],
         )
@@ -168,44 +219,47 @@ class _Scalars:
     mlp_token_s: float
     mlp_weights_s: float
     """Of all layers' dense MLPs, or of one expert in every layer."""
+    router_token_s: float
     router_weights_s: float
     pointwise_token_s: float
     pointwise_floor_s: float
     pair_s: float
     kv_read_s: float
-    decode_kv_s: float
-    logit_row_s: float
+    head_row_s: float
+    logits_written_s: float
     head_weights_s: float
 
     @classmethod
     def of(cls, model: Roofline) -> "_Scalars":
-        shape, device, reached = model.shape, model.hardware, model.efficiency
+        shape, device, host = model.shape, model.hardware, HOSTS[model.host]
+        reached = device.kernels
         value_bytes = DTYPE_BYTES[model.dtype]
         flop_s = 1.0 / (device.flop_per_s[model.dtype] * reached.gemm_flop)
         byte_s = 1.0 / (device.memory_bytes_per_s * reached.gemm_bytes)
         attention_flop_s = 1.0 / (device.flop_per_s[model.dtype] * reached.attention_flop)
         attention_byte_s = 1.0 / (device.memory_bytes_per_s * reached.attention_bytes)
         layers, experts_used = shape.layers, max(shape.experts_per_token, 1)
-        pair_s = layers * 4 * shape.query_heads * shape.head_dim * attention_flop_s
-        kv_read_s = shape.kv_bytes_per_token(value_bytes) * attention_byte_s
         pointwise_values = (
-            NORM_PASSES * shape.hidden_size
-            + MLP_PASSES * shape.intermediate_size * experts_used
-            + ROPE_PASSES * (shape.query_heads + 2 * shape.kv_heads) * shape.head_dim
+            host.norm_passes * shape.hidden_size
+            + host.mlp_passes * shape.intermediate_size * experts_used
+            + host.rope_passes * (shape.query_heads + 2 * shape.kv_heads) * shape.head_dim
         )
-        router_s = layers * shape.router_parameters * value_bytes * byte_s
+        kernels = host.kernels_per_layer
+        if shape.experts and model.host == "fused":
+            kernels += FUSED_EXPERT_KERNELS
         return cls(
-            host_s=layers * LAYER_HOST_S if model.host == "eager" else 0.0,
+            host_s=layers * host.layer_s,
             attention_token_s=layers * 2 * shape.attention_parameters * flop_s,
             attention_weights_s=layers * shape.attention_parameters * value_bytes * byte_s,
             mlp_token_s=layers * 2 * shape.mlp_parameters * experts_used * flop_s,
             mlp_weights_s=layers * shape.mlp_parameters * value_bytes * byte_s,
-            router_weights_s=router_s,
+            router_token_s=layers * 2 * shape.router_parameters * flop_s,
+            router_weights_s=layers * shape.router_parameters * value_bytes * byte_s,
             pointwise_token_s=layers * pointwise_values * value_bytes * byte_s,
-            pointwise_floor_s=layers * KERNELS_PER_LAYER * device.launch_s,
-            pair_s=pair_s,
-            kv_read_s=kv_read_s,
-            decode_kv_s=max(pair_s, kv_read_s),
-            logit_row_s=2 * shape.head_parameters * flop_s + shape.vocab_size * 4 * byte_s,
+            pointwise_floor_s=layers * kernels * device.launch_s,
+            pair_s=layers * 4 * shape.query_heads * shape.head_dim * attention_flop_s,
+            kv_read_s=shape.kv_bytes_per_token(value_bytes) * attention_byte_s,
+            head_row_s=2 * shape.head_parameters * flop_s,
+            logits_written_s=shape.vocab_size * LOGIT_BYTES * byte_s,
             head_weights_s=shape.head_parameters * value_bytes * byte_s,
         )

@@ -16,9 +16,9 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from benchmarks.scores.score import Score, read, relative_errors, worst
-from sim.hardware import Hardware, hardware
+from sim.hardware import KERNELS, Hardware, hardware
 from sim.models import MODELS, ModelShape
-from sim.roofline import H200_KERNELS, KERNELS_PER_LAYER
+from sim.roofline import KERNELS_PER_LAYER
 from traces.trace import Floats
 
 QWEN25 = {
@@ -170,8 +170,8 @@ def scores(data: Path) -> list[Score]:
     small_kernels = Constants(
         device_layer_s=KERNELS_PER_LAYER * hardware("H20").launch_s,
         kv_head_s=1e-30,
-        byte_share=H200_KERNELS.gemm_bytes,
-        flop_share=H200_KERNELS.gemm_flop,
+        byte_share=KERNELS["H200"].gemm_bytes,
+        flop_share=KERNELS["H200"].gemm_flop,
     )
     two = fit(
         [run for run in h20 if run.shape.name == "Qwen3-8B"], small_kernels, ("host_layer_s", "query_head_s")
