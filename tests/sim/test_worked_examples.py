@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from sim.batching import Batching
+from sim.executor import Simulated
 from sim.ledger import ledger
 from sim.metrics import batches, latency, latency_columns, throughput, tokens_while_waiting
-from sim.policy import StaticBatching
+from sim.policy import StaticBatching, Take, Wait
 from sim.pricing import Prices
-from sim.record import RunRecord
+from sim.queue import Queue
+from sim.record import FULL, RunRecord
 from sim.run import capacity, results, simulate
 from sim.server import serve
 from sim.step import Rounding, batch_steps
@@ -164,6 +166,30 @@ def test_a_replay_serves_exactly_the_rows_of_the_file() -> None:
     record = run(trace, 7, 10 * MS)
     assert record.rows.request.tolist() == list(range(500))
     assert np.array_equal(record.requests.source_row, np.arange(500))
+
+
+class LongestFirst:
+    """Two of like length together: the longest prompts that wait."""
+
+    def decide(self, queue: Queue, now_ns: int, ended: bool) -> Take | Wait:
+        longest = np.argsort(-queue.prompt_tokens(), kind="stable")[:2]
+        return Take(sorted(longest.tolist()), FULL)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "longest first"}
+
+
+def test_grouping_by_length_saves_padding_and_results_stay_in_the_trace_s_order() -> None:
+    trace = trace_of([0] * 4, [100, 10, 90, 20], [1, 2, 3, 4])
+    assert waste(run(trace, 2)).prefill.wasted == 160
+    record = serve(trace, LongestFirst(), Simulated(trace, K1))
+    assert members(record) == [[0, 2], [1, 3]]
+    assert waste(record).prefill.wasted == 20
+    assert record.requests.source_row.tolist() == [0, 1, 2, 3]
+    assert record.requests.prompt_tokens.tolist() == [100, 10, 90, 20]
+    # Each row's own last token: 200 ms of prefill, 10 ms a step; then 40 ms and 10 ms a step.
+    ends = dict(zip(record.rows.request.tolist(), (record.rows.last_token_ns // MS).tolist(), strict=True))
+    assert ends == {0: 200, 2: 220, 1: 270, 3: 290}
 
 
 def per_second(rate: float) -> Trace:
