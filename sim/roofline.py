@@ -4,7 +4,7 @@
     experts         arithmetic of each token's own experts, or reading the expected number of distinct ones
     attention       4 x query heads x head_dim FLOP a query-key pair; keys and values read once
     norms and such  hidden and intermediate values read and written, but no less than one kernel start each
-    output head     at logit_rows only
+    output head     at logit_rows only; weights read, logits written in float32
 
 Rates are the datasheet's peaks times what measured kernels reach of them. The device's seconds are the sum of
 its operations. The host that queues the kernels runs ahead of a GPU, so a pass takes the longer of the two.
@@ -81,10 +81,7 @@ FUSED_EXPERT_KERNELS = 4
 
 
 class Term(NamedTuple):
-    """One operation of a pass, summed over layers: seconds, each [passes] or one number for all.
-
-    Arithmetic and traffic overlap; what is written afterwards does not.
-    """
+    """One operation of a pass, summed over layers: seconds, each [passes] or one number for all."""
 
     op: str
     kind: str
@@ -92,13 +89,11 @@ class Term(NamedTuple):
     compute_s: Floats | float
     memory_s: Floats | float
     launch_s: float = 0.0
-    written_s: Floats | None = None
 
     @property
     def seconds(self) -> Floats | float:
         """The longest of the three."""
-        compute = self.compute_s if self.written_s is None else self.compute_s + self.written_s
-        longest: Floats | float = np.maximum(compute, self.memory_s)
+        longest: Floats | float = np.maximum(self.compute_s, self.memory_s)
         return np.maximum(longest, self.launch_s) if self.launch_s else longest
 
 
@@ -169,8 +164,7 @@ class Roofline:
             "lm_head",
             "gemm",
             s.head_row_s * logits,
-            s.head_weights_s * np.minimum(logits, 1.0),
-            written_s=s.logits_written_s * logits,
+            s.head_weights_s * np.minimum(logits, 1.0) + s.logits_written_s * logits,
         )
 
     @property
