@@ -18,7 +18,7 @@ from sim.record import RunRecord
 from sim.stats import summary, weighted_summary
 from sim.step import own_decode, own_prefill, padded_decode, padded_prefill
 from sim.waste import waste
-from tests.sim.worked import CASES, FLOOR, MODELS, Case, Toy, batch_ns, members, run, trace_of
+from tests.sim.worked import ANY_POLICY, FLOOR, MODELS, Case, Toy, batch_ns, members, run, trace_of
 from traces.trace import Trace
 
 MANY = settings(max_examples=150, deadline=None)
@@ -40,7 +40,7 @@ def token_times(case: Case, record: RunRecord) -> dict[int, list[int]]:
 
 
 @MANY
-@given(CASES)
+@given(ANY_POLICY)
 def test_each_request_s_tokens(case: Case) -> None:
     record = case.record()
     times = token_times(case, record)
@@ -57,7 +57,7 @@ def test_each_request_s_tokens(case: Case) -> None:
 
 
 @MANY
-@given(CASES)
+@given(ANY_POLICY)
 def test_gaps_between_tokens_pooled(case: Case) -> None:
     record = case.record()
     gaps = [gap for times in token_times(case, record).values() for gap in np.diff(times).tolist()]
@@ -79,7 +79,7 @@ def same_as_numpy(found: dict[str, float | None], values_ns: list[int]) -> bool:
 
 
 @MANY
-@given(CASES)
+@given(ANY_POLICY)
 def test_tokens_that_came_out_while_requests_waited(case: Case) -> None:
     record = case.record()
     rows = record.spread(record.batches.start_ns).tolist()
@@ -100,7 +100,7 @@ def test_tokens_that_came_out_while_requests_waited(case: Case) -> None:
 
 
 @MANY
-@given(CASES)
+@given(ANY_POLICY)
 def test_forming_and_backlog_split_each_wait_by_whether_the_server_was_busy(case: Case) -> None:
     record = case.record()
     spans = list(zip(record.batches.start_ns.tolist(), record.end_ns.tolist(), strict=True))
@@ -164,7 +164,7 @@ def slow_ledger(case: Case, record: RunRecord) -> tuple[dict[str, float], dict[s
 
 
 @settings(max_examples=200, deadline=None)
-@given(CASES)
+@given(ANY_POLICY)
 def test_the_ledger_against_every_step_of_every_row(case: Case) -> None:
     record = case.record()
     found = ledger(record, prices_of(case))
@@ -200,7 +200,7 @@ def test_a_negative_line_is_forgiven_a_nanosecond_a_pass_and_no_more() -> None:
 
 
 @MANY
-@given(CASES)
+@given(ANY_POLICY)
 def test_idle_time_from_the_edges_of_what_waits_and_what_runs(case: Case) -> None:
     record = case.record()
     found = ledger(record, prices_of(case)).lines_ns
@@ -227,7 +227,7 @@ def test_idle_time_from_the_edges_of_what_waits_and_what_runs(case: Case) -> Non
 
 
 @MANY
-@given(CASES)
+@given(ANY_POLICY)
 def test_kv_reserved_and_used_slot_by_slot(case: Case) -> None:
     record = case.record()
     reserved, used, seconds = 0, 0, [0.0, 0.0]

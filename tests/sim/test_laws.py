@@ -26,33 +26,26 @@ from sim.server import serve
 from sim.step import EXACT
 from sim.store import save
 from sim.waste import waste
-from tests.sim.worked import AFFINE, CASES, K1, MODELS, MS, ROUNDINGS, Case, S, members, run, trace_of, traces
+from tests.sim.worked import (
+    AFFINE,
+    ANY_POLICY,
+    CASES,
+    K1,
+    MODELS,
+    MS,
+    Case,
+    Choosy,
+    S,
+    members,
+    run,
+    trace_of,
+    traces,
+)
 from traces.load import load
 from traces.trace import Ints, Trace
 
 ROOT = Path(__file__).resolve().parents[2]
 LAW = settings(max_examples=150, deadline=None)
-
-
-@dataclass(frozen=True)
-class Choosy:
-    """Takes some of what waits and passes over the rest, as its seed and what it may see decide."""
-
-    seed: int
-    most: int
-    patience_ns: int = 3 * MS
-
-    def decide(self, queue: Queue, now_ns: int, ended: bool) -> Take | Wait:
-        if len(queue) < self.most and not ended and now_ns < queue.oldest_arrival_ns + self.patience_ns:
-            return Wait(queue.oldest_arrival_ns + self.patience_ns, self.most)
-        prompts = queue.prompt_tokens()
-        assert len(prompts) == len(queue)
-        rng = np.random.default_rng([self.seed, now_ns, *prompts])
-        size = int(rng.integers(1, min(self.most, len(prompts)) + 1))
-        return Take(sorted(rng.choice(len(prompts), size, replace=False).tolist()), FULL)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": "choosy"}
 
 
 @dataclass(frozen=True)
@@ -94,21 +87,9 @@ def sound(record: RunRecord, trace: Trace) -> None:
 
 
 @LAW
-@given(CASES)
+@given(ANY_POLICY)
 def test_laws_1_and_2_every_request_once_and_in_order(case: Case) -> None:
     sound(case.record(), case.trace)
-
-
-@LAW
-@given(traces(), MODELS, ROUNDINGS, st.integers(0, 99), st.integers(1, 5))
-def test_laws_1_to_4_hold_for_a_policy_that_passes_over_older_requests(
-    trace: Trace, model: Any, rounding: Any, seed: int, most: int
-) -> None:
-    record = serve(trace, Choosy(seed, most), Simulated(trace, model, rounding))
-    sound(record, trace)
-    assert record.count(COMPLETED) == len(trace)
-    sums_up(record, Prices.for_trace(trace, model, rounding))
-    little(record)
 
 
 def sums_up(record: RunRecord, prices: Prices) -> None:
@@ -128,7 +109,7 @@ def sums_up(record: RunRecord, prices: Prices) -> None:
 
 
 @LAW
-@given(CASES)
+@given(ANY_POLICY)
 def test_law_3_ledger_and_slots_sum_up_exactly(case: Case) -> None:
     sums_up(case.record(), Prices.for_trace(case.trace, case.model, case.rounding))
 
@@ -166,7 +147,7 @@ PRICED = Prices(K1, 10, 20)
 
 
 @LAW
-@given(CASES.filter(lambda case: case.max_kv_tokens is None))
+@given(ANY_POLICY.filter(lambda case: case.max_kv_tokens is None))
 def test_law_4_little(case: Case) -> None:
     little(case.record())
 

@@ -152,6 +152,16 @@ def test_a_long_tail_alone_does_not_hide_the_rate_while_requests_waited() -> Non
     assert rates["makespan_s"] == 1.025
 
 
+@pytest.mark.parametrize(
+    ("since_ms", "tokens"), [(0, 5), (9, 5), (10, 4), (11, 4), (20, 3), (49, 1), (50, 0)]
+)
+def test_a_token_that_comes_out_as_the_wait_begins_came_before_it(since_ms: int, tokens: int) -> None:
+    """Tokens at 10, 20, ... 50 ms; a request waits from some moment, not included, until 50 ms, included."""
+    trace = trace_of([0, since_ms * MS], [10, 1], [5, 1])
+    found = tokens_while_waiting(run(trace, 1), k1_prices(trace))
+    assert found == (tokens, (50 - since_ms) * MS)
+
+
 def test_queue_ttft_and_e2e_are_in_one_unit_and_order() -> None:
     trace = trace_of([0, MS, 2 * MS], [3, 9, 4], [5, 1, 7])
     columns = latency_columns(run(trace, 2, 5 * MS, AFFINE))

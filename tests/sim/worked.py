@@ -11,8 +11,9 @@ from sim.cost import nanoseconds
 from sim.executor import BatchTimes, Simulated
 from sim.hardware import hardware
 from sim.models import model_shape
-from sim.policy import StaticBatching
-from sim.record import RunRecord
+from sim.policy import StaticBatching, Take, Wait
+from sim.queue import Queue
+from sim.record import FULL, RunRecord
 from sim.roofline import Roofline
 from sim.server import serve
 from sim.step import EXACT, Rounding, Step, batch_steps
@@ -45,7 +46,7 @@ class Toy:
 def _line(steps: Step) -> Floats:
     tokens = steps.prefill_tokens + steps.decode_rows
     seconds: Floats = 1e-3 + 1e-6 * tokens + 3e-8 * steps.prefill_pairs + 2e-7 * steps.decode_kv_tokens
-    return seconds
+    return seconds + 5e-8 * steps.max_context_tokens
 
 
 def _table(steps: Step) -> Floats:
@@ -120,6 +121,27 @@ def batch_ns(model: Any, trace: Trace, batch: Sequence[int], rounding: Rounding 
     return nanoseconds(model, batch_steps(len(batch), int(prompt), int(output), rounding))
 
 
+@dataclass(frozen=True)
+class Choosy:
+    """Takes some of what waits and passes over the rest, as its seed and what it may see decide."""
+
+    seed: int
+    most: int
+    patience_ns: int = 3 * MS
+
+    def decide(self, queue: Queue, now_ns: int, ended: bool) -> Take | Wait:
+        if len(queue) < self.most and not ended and now_ns < queue.oldest_arrival_ns + self.patience_ns:
+            return Wait(queue.oldest_arrival_ns + self.patience_ns, self.most)
+        prompts = queue.prompt_tokens()
+        assert len(prompts) == len(queue)
+        rng = np.random.default_rng([self.seed, now_ns, *prompts])
+        size = int(rng.integers(1, min(self.most, len(prompts)) + 1))
+        return Take(sorted(rng.choice(len(prompts), size, replace=False).tolist()), FULL)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "choosy"}
+
+
 GAPS_NS = st.sampled_from([0, 0, 0, 1, 2, MS, 7 * MS, 10 * MS, 50 * MS, 10 * S])
 ORIGINS_NS = st.sampled_from([0, 0, 5, 1_787_000_000 * S])
 WAITS_NS = st.sampled_from([None, 0, 1, MS, 10 * MS, 50 * MS, 10 * S])
@@ -156,8 +178,13 @@ class Case:
     max_wait_ns: int | None
     rounding: Rounding
     max_kv_tokens: int | None
+    choosy: int | None = None
+    """Seed of a policy that passes over older requests, and knows neither timer nor memory; None: StaticBatching."""
 
     def record(self) -> RunRecord:
+        if self.choosy is not None:
+            executor = Simulated(self.trace, self.model, self.rounding)
+            return serve(self.trace, Choosy(self.choosy, self.max_batch), executor)
         return run(
             self.trace,
             self.max_batch,
@@ -169,3 +196,9 @@ class Case:
 
 
 CASES = st.builds(Case, traces(), MODELS, st.integers(1, 6), WAITS_NS, ROUNDINGS, CAPS)
+
+ANY_POLICY = st.one_of(
+    CASES,
+    st.builds(Case, traces(), MODELS, st.integers(1, 6), st.none(), ROUNDINGS, st.none(), st.integers(0, 99)),
+)
+"""Runs of StaticBatching, and of a policy that passes over older requests."""
