@@ -1,6 +1,7 @@
 """Device memory of a static batch: weights, the padded KV cache, and what is left for it.
 
-A static batch reserves rows x (longest prompt + longest output) tokens before it starts. The budget `auto` is
+A static batch reserves rows x (longest prompt + longest output) tokens before it starts; :func:`footprint` adds up all
+that it needs, and :func:`largest_batch` turns the sum round. The budget `auto`, for batches not known yet, is
 the datasheet's memory minus the weights and three allowances, each computed or measured:
 
 - the framework: CUDA context, library workspaces and what the allocator holds in reserve
@@ -9,6 +10,7 @@ the datasheet's memory minus the weights and three allowances, each computed or 
 """
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -69,6 +71,75 @@ def activation_bytes(shape: ModelShape, dtype: str, tokens: int) -> int:
     heads = (shape.query_heads + 2 * shape.kv_heads) * shape.head_dim
     mlp = 3 * shape.intermediate_size * max(shape.experts_per_token, 1)
     return tokens * (2 * shape.hidden_size + heads + mlp) * DTYPE_BYTES[dtype]
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Device memory of one padded batch, bytes, part by part."""
+
+    weights_bytes: int
+    kv_bytes: int
+    """Reserved: rows x (P + N) tokens, P the longest prompt, N the longest output."""
+    kv_needed_bytes: int
+    """Of that, what the engine's slab allocates: rows x (P + N - 1), for the last token's keys are never written."""
+    activations_bytes: int
+    """Of the widest step, the prefill: one layer's values of rows x P tokens, and the mask of rows x P x P flags."""
+    logits_bytes: int
+    framework_bytes: int
+    """Context, library workspaces and what the allocator holds in reserve; 0 on a CPU."""
+
+    @property
+    def total_bytes(self) -> int:
+        """All parts."""
+        return (
+            self.weights_bytes
+            + self.kv_bytes
+            + self.activations_bytes
+            + self.logits_bytes
+            + self.framework_bytes
+        )
+
+
+def footprint(
+    shape: ModelShape, hardware: Hardware, dtype: str, rows: int, prompt: int, output: int
+) -> Footprint:
+    """What a batch of ``rows`` rows needs, with longest prompt and longest output in tokens."""
+    token = shape.kv_bytes_per_token(DTYPE_BYTES[dtype])
+    return Footprint(
+        weights_bytes=weight_bytes(shape, dtype),
+        kv_bytes=rows * (prompt + output) * token,
+        kv_needed_bytes=rows * (prompt + output - 1) * token,
+        activations_bytes=activation_bytes(shape, dtype, rows * prompt) + rows * prompt * prompt,
+        logits_bytes=logits_bytes(shape, rows),
+        framework_bytes=FRAMEWORK_BYTES if hardware.asynchronous else 0,
+    )
+
+
+def largest_batch(
+    shape: ModelShape,
+    hardware: Hardware,
+    dtype: str,
+    prompt: int,
+    output: int,
+    capacity_bytes: int | None = None,
+) -> int | None:
+    """The most rows that fit with these lengths; 0 if not even one does, None where nothing limits them (CPU).
+
+    Args:
+        shape: the model.
+        hardware: the device.
+        dtype: of weights and cache.
+        prompt: longest prompt, tokens.
+        output: longest output, tokens.
+        capacity_bytes: KV cache that was measured to fit; it overrides every allowance.
+    """
+    one = footprint(shape, hardware, dtype, 1, prompt, output)
+    if capacity_bytes is not None:
+        return capacity_bytes // one.kv_bytes
+    if hardware.memory_bytes is None:
+        return None
+    always = one.weights_bytes + one.framework_bytes
+    return max(hardware.memory_bytes - always, 0) // (one.total_bytes - always)
 
 
 def kv_budget_bytes(setting: str, shape: ModelShape, hardware: Hardware, dtype: str) -> int | None:

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 
 from sim.ledger import LINES
 from sim.metrics import batches, requests
+from sim.record import REJECTED, RunRecord
 from sim.run import Results
 from sim.stats import METHOD
 from sim.tables import add, bar, count, gigabytes, percent, seconds, table
@@ -116,10 +118,31 @@ def notes(results: Results) -> list[str]:
         )
     if results.record.setup.get("interrupted"):
         found.append("interrupted: requests not served yet count as unfinished")
+    found += rejected(results.record)
     dropped = results.record.setup.get("trace", {}).get("dropped", {})
     found += [f"{n:,} rows of the trace dropped: {why}" for why, n in dropped.items()]
     moved = results.record.setup.get("trace", {}).get("moved_rows", 0)
     return found + ([f"{moved:,} rows of the trace were out of order and sorted by arrival"] if moved else [])
+
+
+def rejected(record: RunRecord) -> list[str]:
+    """Why requests were turned away at submission, with the numbers of the first; nothing where none was."""
+    turned_away = np.flatnonzero(record.requests.status == REJECTED)
+    if not len(turned_away):
+        return []
+    prompt, output, row = (
+        int(column[turned_away[0]])
+        for column in (
+            record.requests.prompt_tokens,
+            record.requests.output_tokens,
+            record.requests.source_row,
+        )
+    )
+    return [
+        f"{len(turned_away):,} of {len(record.requests.status):,} requests rejected at submission, since alone they "
+        f"never fit: the first, row {row}, needs {prompt:,} + {output:,} = {prompt + output:,} tokens of KV cache, "
+        f"and there are {count(record.setup.get('max_kv_tokens'))}"
+    ]
 
 
 def setup_line(setup: Any) -> str:
