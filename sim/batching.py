@@ -31,21 +31,13 @@ class Batching:
         """The trace as it is to be served."""
         if not self.at_once:
             return trace
-        order = np.argsort(trace.source_row, kind="stable")
-        guesses, ids = trace.predicted_output_tokens, trace.prompt_ids
-        if ids is not None:
-            prompts = np.split(ids, np.cumsum(trace.prompt_tokens)[:-1])
-            ids = np.concatenate([prompts[i] for i in order])
+        in_file_order = trace.rows(np.argsort(trace.source_row, kind="stable"))
         return replace(
-            trace,
+            in_file_order,
             arrival_ns=np.zeros(len(trace), np.int64),
-            prompt_tokens=trace.prompt_tokens[order],
-            output_tokens=trace.output_tokens[order],
-            source_row=trace.source_row[order],
-            predicted_output_tokens=None if guesses is None else guesses[order],
-            prompt_ids=ids,
             moved_rows=0,
             timed=False,
+            closed_loop=None,
             history=(*trace.history, AT_ONCE),
         )
 

@@ -85,6 +85,15 @@ class Queue:
             self._tail = bisect_right(arrival, now_ns, tail)
             self.ended = self._tail == self._count
 
+    def returned(self, requests: int, now_ns: int) -> None:
+        """A batch has returned; in an open stream nobody waits for that to send the next request."""
+
+    def stuck(self, waiting_for: int) -> Exception:
+        """What is wrong where a policy waits for more requests than will ever come."""
+        return RuntimeError(
+            f"a policy waits for {waiting_for} requests or a time, neither of which will come"
+        )
+
     def wake_ns(self, until_waiting: int) -> int | None:
         """When ``until_waiting`` requests wait, the next one no longer fits into memory, or the stream ends,
         whichever is first; None if none of it lies ahead."""

@@ -112,6 +112,13 @@ def notes(results: Results) -> list[str]:
             "saturated: requests come faster than the server completes them, so waiting times and their "
             "percentiles depend on the length of the run"
         )
+    clients = results.record.setup.get("trace", {}).get("clients")
+    most = results.record.setup.get("policy", {}).get("max_batch")
+    if clients is not None and most is not None and clients < most:
+        found.append(
+            f"concurrency below the largest batch: {clients:,} clients never fill {most:,} rows, so every batch "
+            "waits out the timer"
+        )
     if results.ledger.negative:
         found.append(
             f"negative ledger lines ({', '.join(results.ledger.negative)}): the cost model is not monotone here"

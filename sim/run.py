@@ -26,6 +26,7 @@ def trace_json(trace: Trace) -> dict[str, Any]:
         "name": trace.name,
         "fingerprint": trace.fingerprint,
         "requests": len(trace),
+        "clients": None if trace.closed_loop is None else trace.closed_loop.clients,
         "rows_read": trace.rows_read,
         "dropped": dict(trace.dropped),
         "moved_rows": trace.moved_rows,

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 import simpy
+from numpy.typing import NDArray
 from simpy.rt import RealtimeEnvironment
 
+from sim.closed import ClosedQueue
 from sim.executor import Executor, MeasuredBatch
 from sim.policy import Policy, Take, Wait
 from sim.queue import MemoryLimit, Queue
@@ -64,13 +66,18 @@ def serve(
     need = trace.prompt_tokens + trace.output_tokens
     fits = np.full(len(trace), True) if max_kv_tokens is None else need <= max_kv_tokens
     admitted = None if fits.all() else np.flatnonzero(fits)
-    stream = trace if admitted is None else _subset(trace, admitted)
+    stream = trace if admitted is None else trace.rows(admitted) if len(admitted) else None
     limit = None if max_kv_tokens is None or stream is None else MemoryLimit(stream, max_kv_tokens)
 
     log = _Log()
     interrupted = False
+    queue: Queue | None = None
     if stream is not None:
-        queue = Queue(stream.arrival_ns, stream.prompt_tokens, limit)
+        loop = stream.closed_loop
+        if loop is None:
+            queue = Queue(stream.arrival_ns, stream.prompt_tokens, limit)
+        else:
+            queue = ClosedQueue(stream, loop, limit)
         names = None if admitted is None else admitted.tolist()
         first_ns = int(stream.arrival_ns[0])
         env = (
@@ -85,19 +92,19 @@ def serve(
         except KeyboardInterrupt:
             interrupted = True
     resolved = {**(setup or {}), **({"interrupted": True} if interrupted else {})}
+    if isinstance(queue, ClosedQueue):
+        trace = _as_sent(trace, fits, queue.arrival_ns)
     return _record(trace, fits, log, executor, resolved)
 
 
-def _subset(trace: Trace, index: Ints) -> Trace | None:
-    if not len(index):
-        return None
-    return Trace(
-        name=trace.name,
-        arrival_ns=trace.arrival_ns[index],
-        prompt_tokens=trace.prompt_tokens[index],
-        output_tokens=trace.output_tokens[index],
-        source_row=trace.source_row[index],
-    )
+def _as_sent(trace: Trace, fits: NDArray[np.bool_], arrival_ns: Ints) -> Trace:
+    """The trace with the times at which the clients of its closed loop sent the requests.
+
+    What was rejected, or not sent before an interrupt, gets the time of the request before it.
+    """
+    at = np.zeros(len(trace), np.int64)
+    at[fits] = arrival_ns
+    return replace(trace, arrival_ns=np.maximum.accumulate(at), closed_loop=None)
 
 
 def _wall_clock(env: RealtimeEnvironment, first_ns: int) -> Callable[[], int]:
@@ -150,6 +157,7 @@ def _server(
             progress(len(log.served))
         now += lag + before + prefill + decode + after
         yield timeout(now - env.now)
+        queue.returned(len(requests), now)
 
 
 def _wake_ns(queue: Queue, wait: Wait, now_ns: int) -> int:
@@ -158,13 +166,13 @@ def _wake_ns(queue: Queue, wait: Wait, now_ns: int) -> int:
     if wake is None or (due is not None and due < wake):
         wake = due
     if wake is None or wake <= now_ns:
-        raise RuntimeError(f"at {now_ns} ns a policy waits for {wait}, which will never come")
+        raise queue.stuck(wait.until_waiting)
     return int(wake)  # a policy may count in numpy's integers, the clock may not
 
 
 def _record(
     trace: Trace,
-    fits: np.ndarray[Any, np.dtype[np.bool_]],
+    fits: NDArray[np.bool_],
     log: _Log,
     executor: Executor,
     setup: Mapping[str, Any],

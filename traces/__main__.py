@@ -9,14 +9,13 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from traces.arrivals import ARRIVALS
 from traces.describe import facts, tables
 from traces.errors import InputError, choices
 from traces.fetch import REMOTE, cached, fetch
 from traces.formats import FORMATS
 from traces.lengths import LAWS
 from traces.load import BUILT_IN, load
-from traces.synthetic import is_recipe
+from traces.synthetic import BEGINNINGS, is_recipe
 from traces.terminal import REDIRECTED_COLUMNS, command_app, out, run_app, warn, whole, write_json
 from traces.trace import Trace
 from traces.transforms import TRANSFORMS, transform
@@ -100,7 +99,7 @@ def make(
 ) -> None:
     """Write a synthetic trace."""
     if not is_recipe(recipe):
-        raise InputError(f"{recipe!r} is no recipe; it begins with {choices(ARRIVALS)}")
+        raise InputError(f"{recipe!r} is no recipe; it begins with {choices(BEGINNINGS)}")
     _write(_loaded(recipe, None, None, False, None, apply, seed), target, to)
 
 
@@ -114,7 +113,7 @@ def list_names() -> None:
         "built in": BUILT_IN,
         "formats read": FORMATS,
         "formats written": TARGETS,
-        "arrivals": ARRIVALS,
+        "arrivals": BEGINNINGS,
         "lengths": LAWS,
         "transforms": TRANSFORMS,
     }

@@ -157,7 +157,9 @@ def _overview(found: dict[str, Any]) -> Table:
         table.add_row(Text(f"transform {step['name']}"), Text(said))
     times = found["arrivals"]
     if times is None:
-        table.add_row("arrival times", "none: offline work")
+        loop = trace.closed_loop
+        when = "none: offline work" if loop is None else f"a closed loop of {loop.clients:,} clients"
+        table.add_row("arrival times", when)
     else:
         table.add_row("span (s)", f"{times['span_s']:.9f}".rstrip("0").rstrip("."))
         table.add_row("requests per second", _number(times["rate_per_s"]))

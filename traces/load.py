@@ -4,12 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from traces.arrivals import ARRIVALS
 from traces.errors import InputError, choices
 from traces.fetch import REMOTE, fetched
 from traces.mapping import parse_map
 from traces.read import read
-from traces.synthetic import is_recipe, synthesise
+from traces.synthetic import BEGINNINGS, is_recipe, synthesise
 from traces.tokenizer import tokenizer as cutter
 from traces.trace import Trace
 
@@ -67,7 +66,7 @@ def load(
     if not path.exists() and (":" in source or "=" in source or not path.suffix):
         raise InputError(
             f"{source!r}: no such file; built in: {choices(BUILT_IN)}; "
-            f"a recipe begins with {choices(ARRIVALS)}; to be fetched: {choices(REMOTE)}"
+            f"a recipe begins with {choices(BEGINNINGS)}; to be fetched: {choices(REMOTE)}"
         )
     return read(
         path,

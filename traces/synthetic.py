@@ -7,6 +7,10 @@ First the arrival process (see :mod:`traces.arrivals`), then its options: ``rate
 ``pairs=SOURCE``, which draws prompt and output together from another trace, ``predicted=SIGMA`` for guesses
 of the output that are off by a log-normal factor, ``seed``, and what the process itself takes. Arrivals,
 prompts, outputs and guesses have a random stream each, so changing one leaves the others as they were.
+
+A closed loop has clients instead of a rate: ``closed:clients=8,think=2,n=1000,prompt=...,output=...``. Each sends its
+next request when its last one has returned and it has thought for a while (exponential, ``think`` seconds on average,
+0 if not given); the first requests come at 0.
 """
 
 import inspect
@@ -19,19 +23,21 @@ from traces.arrivals import ARRIVALS
 from traces.errors import InputError, choices
 from traces.lengths import draw, whole_tokens
 from traces.recipe import options
-from traces.trace import Floats, Ints, Trace
+from traces.trace import ClosedLoop, Floats, Ints, Trace
 
-COMMON = ("rate", "n", "prompt", "output", "pairs", "predicted", "seed")
-"""Options that every process takes."""
+MAX_THINK_S = 366 * 86400.0
+"""A longer mean think time is a slip of the finger."""
 MAX_REQUESTS = 100_000_000
 """The longest trace that is made; more is a slip of the finger."""
 CLOSED = "closed"
-"""The name that says why there is no closed loop here."""
+"""Not an arrival process: requests come when earlier ones return."""
+BEGINNINGS = (*ARRIVALS, CLOSED)
+"""What a recipe begins with."""
 
 
 def is_recipe(source: str) -> bool:
     """Whether a source names an arrival process."""
-    return source.partition(":")[0] in (*ARRIVALS, CLOSED)
+    return source.partition(":")[0] in BEGINNINGS
 
 
 def synthesise(recipe: str, seed: int | None, load: Callable[[str], Trace]) -> Trace:
@@ -41,28 +47,26 @@ def synthesise(recipe: str, seed: int | None, load: Callable[[str], Trace]) -> T
         InputError: an unknown option, a missing one, or a value it cannot have.
     """
     name, given = options(recipe)
-    if name == CLOSED:
-        raise InputError(
-            "closed: a closed loop sends a client's next request when its last one returns, "
-            "which only the server knows; it is not made here yet"
-        )
-    process = ARRIVALS[name]
+    closed = name == CLOSED
+    process = ARRIVALS["constant" if closed else name]
     own = [p for p in inspect.signature(process).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    known = (*COMMON, *(parameter.name for parameter in own))
+    when = ("clients", "think") if closed else ("rate", *(parameter.name for parameter in own))
+    known = ("n", *when, "prompt", "output", "pairs", "predicted", "seed")
     for key in given:
         if key not in known:
             raise InputError(f"recipe {recipe!r}: option {key!r} is not known; choose {choices(known)}")
     lengths = ("pairs",) if "pairs" in given else ("prompt", "output")
-    required = ["rate", "n", *lengths, *(p.name for p in own if p.default is p.empty)]
-    missing = [key for key in required if key not in given]
+    by_itself = ("clients",) if closed else ("rate", *(p.name for p in own if p.default is p.empty))
+    missing = [key for key in ("n", *by_itself, *lengths) if key not in given]
     if missing:
         raise InputError(f"recipe {recipe!r}: {', '.join(missing)} missing")
     if "pairs" in given and ("prompt" in given or "output" in given):
         raise InputError(f"recipe {recipe!r}: pairs gives both lengths; leave prompt and output out")
     n = _whole(recipe, "n", given["n"], 1, MAX_REQUESTS)
     start = _whole(recipe, "seed", given["seed"], 0, 2**63) if "seed" in given else (seed or 0)
-    rate = _number(recipe, "rate", given["rate"], may_be_infinite=True)
+    rate = math.inf if closed else _number(recipe, "rate", given["rate"], may_be_infinite=True)
     arguments = {p.name: _number(recipe, p.name, given[p.name]) for p in own if p.name in given}
+    loop = _closed_loop(recipe, given, start) if closed else None
     arrivals, prompts, outputs, guesses = map(np.random.default_rng, np.random.SeedSequence(start).spawn(4))
 
     arrival_s = np.zeros(n) if math.isinf(rate) else process(arrivals, n, rate, **arguments)
@@ -85,8 +89,18 @@ def synthesise(recipe: str, seed: int | None, load: Callable[[str], Trace]) -> T
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
         source_row=np.arange(n, dtype=np.int64),
+        timed=not closed,
         predicted_output_tokens=predicted,
+        closed_loop=loop,
     )
+
+
+def _closed_loop(recipe: str, given: dict[str, str], seed: int) -> ClosedLoop:
+    clients = _whole(recipe, "clients", given["clients"], 1, MAX_REQUESTS)
+    think_s = _number(recipe, "think", given.get("think", "0"), above_zero=False)
+    if think_s > MAX_THINK_S:
+        raise InputError(f"recipe {recipe!r}: think={think_s:g} s is more than a year")
+    return ClosedLoop(clients, think_s, seed)
 
 
 def _to_ns(arrival_s: Floats, recipe: str) -> Ints:

@@ -58,7 +58,9 @@ def exit_code(app: typer.Typer, name: str, argv: list[str]) -> int:
         if type(error).__name__ == "Exit":
             return int(getattr(error, "exit_code", 1))
         raise
-    return result if isinstance(result, int) else 0
+    code = result if isinstance(result, int) else 0
+    # Some versions of Typer turn an interrupt into this code without a word.
+    return _fail("interrupted", code) if code == 130 else code
 
 
 def _fail(message: str, code: int = 2) -> int:

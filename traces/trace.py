@@ -6,7 +6,7 @@ arrivals compare exactly and shifting a trace by any constant changes nothing.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,26 @@ from traces.errors import InputError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ClosedLoop:
+    """Clients that each send their next request a think time after their last one returned.
+
+    When a request comes then depends on the server, so the trace's own arrival times are all 0: the first request
+    of every client. Requests are sent in the trace's order, whoever sends them.
+    """
+
+    clients: int
+    think_s: float
+    """Mean of exponential think times, seconds; 0: none."""
+    seed: int
+    """Of the think times."""
+
+    def think_ns(self, requests: int) -> Ints:
+        """Think time before each request, nanoseconds; those of the first ``clients`` are not used."""
+        drawn = np.random.default_rng(self.seed).exponential(self.think_s, requests)
+        return np.rint(drawn * 1e9).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +68,8 @@ class Trace:
     prompt_ids: NDArray[np.int32] | None = None
     """Token ids of all prompts, one prompt after the other in order of arrival, where the source holds text:
     ``prompt_tokens.sum()`` of them, so that a running sum of ``prompt_tokens`` says where each begins."""
+    closed_loop: ClosedLoop | None = None
+    """Who sends the requests, where that depends on when earlier ones return; None: they come when they come."""
 
     def __post_init__(self) -> None:
         columns = [self.arrival_ns, self.prompt_tokens, self.output_tokens, self.source_row]
@@ -63,6 +85,8 @@ class Trace:
             raise ValueError(f"{self.name}: a prompt or output of less than one token")
         if self.predicted_output_tokens is not None and self.predicted_output_tokens.min() < 1:
             raise ValueError(f"{self.name}: a predicted output of less than one token")
+        if self.closed_loop is not None and self.arrival_ns.any():
+            raise ValueError(f"{self.name}: a closed loop has no arrival times of its own")
         if self.prompt_ids is not None and len(self.prompt_ids) != int(self.prompt_tokens.sum()):
             raise ValueError(
                 f"{self.name}: {len(self.prompt_ids)} ids for {int(self.prompt_tokens.sum())} tokens"
@@ -89,4 +113,28 @@ class Trace:
         for optional in (self.predicted_output_tokens, self.prompt_ids):
             if optional is not None:
                 digest.update(np.ascontiguousarray(optional, dtype="<i8").data)
+        if self.closed_loop is not None:
+            digest.update(repr(self.closed_loop).encode())
         return digest.hexdigest()
+
+    def rows(self, index: NDArray[np.int64]) -> "Trace":
+        """Rows by number, in that order. Arrivals are the caller's to set where the order is not theirs."""
+        arrival_ns = self.arrival_ns[index]
+        if np.any(arrival_ns[1:] < arrival_ns[:-1]):
+            arrival_ns = np.zeros(len(index), np.int64)
+        ids, guesses = self.prompt_ids, self.predicted_output_tokens
+        if ids is not None:
+            ends = np.cumsum(self.prompt_tokens)
+            lengths = self.prompt_tokens[index]
+            firsts = np.cumsum(lengths) - lengths
+            begins = np.repeat((ends - self.prompt_tokens)[index] - firsts, lengths)
+            ids = ids[begins + np.arange(lengths.sum())]
+        return replace(
+            self,
+            arrival_ns=arrival_ns,
+            prompt_tokens=self.prompt_tokens[index],
+            output_tokens=self.output_tokens[index],
+            source_row=self.source_row[index],
+            predicted_output_tokens=None if guesses is None else guesses[index],
+            prompt_ids=ids,
+        )

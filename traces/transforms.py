@@ -104,6 +104,8 @@ def merge(trace: Trace, *, sources: str) -> Trace:
     for column in ("predicted_output_tokens", "prompt_ids"):
         if len({getattr(part, column) is None for part in parts}) > 1:
             raise InputError(f"merge: not all of {names} have {column}")
+    if any(part.closed_loop is not None for part in parts):
+        raise InputError(f"merge: one of {names} is a closed loop, whose requests come when others return")
     if any(part.timed != trace.timed for part in parts):
         raise InputError(f"merge: some of {names} have arrival times, some have none")
     dropped: Counter[str] = Counter()
@@ -215,26 +217,9 @@ def _keep(trace: Trace, index: NDArray[np.int64], reason: str) -> Trace:
 
 
 def _rows(trace: Trace, index: NDArray[np.int64]) -> Trace:
-    """Rows by number, in that order, re-based; arrivals are the caller's where the order isn't theirs."""
-    arrival_ns = trace.arrival_ns[index]
-    if np.any(arrival_ns[1:] < arrival_ns[:-1]):
-        arrival_ns = np.zeros(len(index), np.int64)
-    ids = trace.prompt_ids
-    if ids is not None:
-        ends = np.cumsum(trace.prompt_tokens)
-        lengths = trace.prompt_tokens[index]
-        firsts = np.cumsum(lengths) - lengths
-        ids = ids[np.repeat((ends - trace.prompt_tokens)[index] - firsts, lengths) + np.arange(lengths.sum())]
-    guesses = trace.predicted_output_tokens
-    return replace(
-        trace,
-        arrival_ns=arrival_ns - arrival_ns[0],
-        prompt_tokens=trace.prompt_tokens[index],
-        output_tokens=trace.output_tokens[index],
-        source_row=trace.source_row[index],
-        predicted_output_tokens=None if guesses is None else guesses[index],
-        prompt_ids=ids,
-    )
+    """Rows by number, in that order, re-based to the first."""
+    picked = trace.rows(index)
+    return replace(picked, arrival_ns=picked.arrival_ns - picked.arrival_ns[0])
 
 
 def _stretch(trace: Trace, factor: float) -> Trace:

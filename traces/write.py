@@ -52,6 +52,8 @@ def lost(trace: Trace, target: str) -> list[str]:
             lines.append("predicted_output_tokens")
         if not _numbered(trace):
             lines.append("source_row: rows are numbered anew, so requests get other prompts")
+    if trace.closed_loop is not None:
+        lines.append(f"the closed loop of {trace.closed_loop.clients} clients: all rows are offline work")
     if trace.prompt_ids is not None:
         lines.append("prompt token ids: only their lengths are written")
     if not trace.timed and target in ("azure", "mooncake"):

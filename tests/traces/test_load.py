@@ -49,7 +49,7 @@ def test_each_concern_has_its_own_random_stream() -> None:
         ("poisson:rate=1,n=3,prompt=uniform:9:1,output=1", "uniform:9:1"),
         ("gamma:rate=1,n=3,prompt=1,output=1", "cv missing"),
         ("gamma:rate=1,n=3,cv=0,prompt=1,output=1", "cv=0"),
-        ("closed:clients=3", "closed loop"),
+        ("closed:clients=3", "missing"),
     ],
 )
 def test_what_cannot_be_is_one_line_that_names_it(source: str, said: str) -> None:
