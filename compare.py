@@ -174,7 +174,7 @@ def measure(trace: Trace, options: Options) -> Comparison:
     lab = trial.open_lab(options.model, options.weights, options.device, options.seed)
     datasheet = Roofline(lab.shape, lab.datasheet, lab.about["dtype"])
     given = costs.load(options.cost, lab.shape, lab.datasheet, lab.about["dtype"]) if options.cost else None
-    rows = trial.rows_to_profile(trace, batching, datasheet)
+    rows = sorted({*trial.rows_to_profile(trace, batching, datasheet), len(textbook)})
     prompts = trial.prompts_to_profile([trace, textbook])
     gaps = [count for count in range(1, batching.max_batch) if count not in rows][:UNPROFILED_ROWS]
     longest = int(max(trace.output_tokens.max(), textbook.output_tokens.max()))
