@@ -1,15 +1,11 @@
 """The batching options a user gives, and what they mean for trace and policy. Simulator and engine share them."""
 
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
 
 from sim.policy import LONGEST_WAIT_NS, StaticBatching
 from traces.errors import InputError
 from traces.trace import Trace
-
-AT_ONCE = {"transform": "at_once"}
-"""How the history of a trace says that its arrival times were set aside."""
+from traces.transforms import apply
 
 
 @dataclass(frozen=True)
@@ -29,17 +25,7 @@ class Batching:
 
     def apply(self, trace: Trace) -> Trace:
         """The trace as it is to be served."""
-        if not self.at_once:
-            return trace
-        in_file_order = trace.rows(np.argsort(trace.source_row, kind="stable"))
-        return replace(
-            in_file_order,
-            arrival_ns=np.zeros(len(trace), np.int64),
-            moved_rows=0,
-            timed=False,
-            closed_loop=None,
-            history=(*trace.history, AT_ONCE),
-        )
+        return apply(trace, "at_once") if self.at_once else trace
 
     def policy(self) -> StaticBatching:
         """The policy these options describe; ``at_once`` switches the timer off."""

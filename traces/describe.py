@@ -28,6 +28,7 @@ def facts(trace: Trace, context_tokens: int | None = None) -> dict[str, Any]:
         "dropped": dict(trace.dropped),
         "moved_rows": trace.moved_rows,
         "timed": trace.timed,
+        "clients": None if trace.closed_loop is None else trace.closed_loop.clients,
         "history": [dict(step) for step in trace.history],
         "arrivals": arrivals(trace) if trace.timed else None,
         "prompt_tokens": lengths(trace.prompt_tokens),
@@ -156,10 +157,10 @@ def _overview(found: dict[str, Any]) -> Table:
         said = ", ".join(f"{key}={value}" for key, value in step.items() if key != "name")
         table.add_row(Text(f"transform {step['name']}"), Text(said))
     times = found["arrivals"]
-    if times is None:
-        loop = trace.closed_loop
-        when = "none: offline work" if loop is None else f"a closed loop of {loop.clients:,} clients"
-        table.add_row("arrival times", when)
+    if found["clients"] is not None:
+        table.add_row("arrival times", f"a closed loop of {_number(found['clients'])} clients")
+    elif times is None:
+        table.add_row("arrival times", "none: offline work")
     else:
         table.add_row("span (s)", f"{times['span_s']:.9f}".rstrip("0").rstrip("."))
         table.add_row("requests per second", _number(times["rate_per_s"]))

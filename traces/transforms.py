@@ -147,6 +147,17 @@ def shuffle_lengths(trace: Trace, *, seed: int = 0) -> Trace:
     )
 
 
+def at_once(trace: Trace) -> Trace:
+    """Set arrival times aside: offline work, in the order of the source."""
+    return replace(
+        trace.rows(np.argsort(trace.source_row, kind="stable")),
+        arrival_ns=np.zeros(len(trace), np.int64),
+        moved_rows=0,
+        timed=False,
+        closed_loop=None,
+    )
+
+
 TRANSFORMS: dict[str, Callable[..., Trace]] = {
     transform.__name__: transform
     for transform in (
@@ -161,6 +172,7 @@ TRANSFORMS: dict[str, Callable[..., Trace]] = {
         cap_gap,
         merge,
         shuffle_lengths,
+        at_once,
     )
 }
 """Transforms by name; keyword-only arguments are their parameters."""

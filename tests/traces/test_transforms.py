@@ -49,6 +49,18 @@ def test_head_drop_longer_and_clip_output() -> None:
     assert transform(start, "clip_output:most_tokens=4").output_tokens.tolist() == [4, 4, 4, 3]
 
 
+def test_at_once_goes_back_to_the_order_of_the_source() -> None:
+    late_first = Trace(
+        "t", *(np.array(c) for c in ([0, 5, 9], [7, 8, 9], [1, 2, 3], [2, 0, 1])), moved_rows=2
+    )
+    offline = transform(late_first, "at_once")
+    assert offline.source_row.tolist() == [0, 1, 2]
+    assert offline.prompt_tokens.tolist() == [8, 9, 7]
+    assert offline.output_tokens.tolist() == [2, 3, 1]
+    assert offline.arrival_ns.tolist() == [0, 0, 0]
+    assert not offline.timed
+
+
 def test_each_scale_goes_the_way_it_says() -> None:
     start = trace([0, 2, 6])
     assert transform(start, "scale_rate:factor=2").arrival_ns.tolist() == [0, S, 3 * S]
@@ -152,13 +164,13 @@ def test_history_runs_again_to_the_same_bytes(steps: list[tuple[str, dict[str, A
 
 
 def test_every_transform_is_tried_above() -> None:
-    assert {name for name, _ in STEPS} == set(TRANSFORMS)
+    assert {name for name, _ in STEPS} | {"at_once"} == set(TRANSFORMS)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("windw:from_s=1", "'windw' is not known; choose cap_gap"),
+        ("windw:from_s=1", "'windw' is not known; choose at_once"),
         ("window:from_s=1", "until_s missing"),
         ("head:n=0", "n=0"),
         ("head:m=1", "'m' is not known; choose n"),
