@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,8 @@ def test_head_drop_longer_and_clip_output() -> None:
 
 
 def test_at_once_goes_back_to_the_order_of_the_source() -> None:
-    late_first = Trace(
-        "t", *(np.array(c) for c in ([0, 5, 9], [7, 8, 9], [1, 2, 3], [2, 0, 1])), moved_rows=2
-    )
-    offline = transform(late_first, "at_once")
+    moved = replace(trace([0, 5, 9], [7, 8, 9], [1, 2, 3]), source_row=np.array([2, 0, 1]), moved_rows=2)
+    offline = transform(moved, "at_once")
     assert offline.source_row.tolist() == [0, 1, 2]
     assert offline.prompt_tokens.tolist() == [8, 9, 7]
     assert offline.output_tokens.tolist() == [2, 3, 1]
