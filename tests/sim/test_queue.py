@@ -99,9 +99,9 @@ def test_a_policy_cannot_take_nothing_or_twice_or_what_has_not_come(rows: Any) -
 
 
 def test_a_policy_that_waits_for_ever_is_found_out() -> None:
-    with pytest.raises(RuntimeError, match="will never come"):
+    with pytest.raises(RuntimeError, match="neither of which will come"):
         serve(trace_of([0, MS]), Greedy(Wait(None, 9)), Scripted(lambda requests: 1))
-    with pytest.raises(RuntimeError, match="at 0 ns a policy waits"):
+    with pytest.raises(RuntimeError, match="neither of which will come"):
         serve(trace_of([0, MS]), Greedy(Wait(0, 9)), Scripted(lambda requests: 1))
 
 
