@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from sim import costs, store
+from sim.fit_command import fit
 from sim.hardware import hardware
 from sim.memory import kv_budget_bytes
 from sim.models import DTYPE_BYTES, model_shape
@@ -85,6 +86,9 @@ def run(
         write_json(found.to_json(), json)
     if json != "-":
         print_run(found, out(no_color))
+
+
+app.command()(fit)
 
 
 if __name__ == "__main__":

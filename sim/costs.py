@@ -85,10 +85,15 @@ def load(cost: str, shape: ModelShape, hardware: Hardware, dtype: str, host: str
         )
     if not path.exists() and ":" in cost:
         return _imported(cost)
-    return _from_file(path)
+    return from_file(path)
 
 
-def _from_file(path: Path) -> CostModel:
+def from_file(path: Path) -> CostModel:
+    """The model in a file.
+
+    Raises:
+        InputError: no such file, or it holds no model; one line with the reason.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:

@@ -19,6 +19,7 @@ import numpy as np
 
 from sim.blocks import price_in_blocks
 from sim.domain import Domain
+from sim.mixed_units import refuse_mixed_units
 from sim.numbers import non_negative_number, number_list
 from sim.profile import CONDITIONS, Profile
 from sim.solve import floor_and_line, non_negative, relative_errors, summary
@@ -34,8 +35,6 @@ FOLDS = 5
 MIN_SHAPES = 3
 """Distinct shapes below which there is nothing to fit."""
 MAX_PREFILL_KNOTS = 6
-UNITS_APART = 30.0
-"""A shape this many times off what all others say is in another unit."""
 GOOD_ENOUGH = 1e-3
 """A simpler form wins when its cross-validated error is within this, or 5 %, of the best."""
 
@@ -56,6 +55,10 @@ class Evidence:
     """Error on shapes left out in turn; None below six shapes."""
     held_out: Mapping[str, Any] | None = None
     """Error on measurements that the fit never saw, if someone has scored them."""
+    spread: Mapping[str, Any] | None = None
+    """Coefficients of fits to resampled shapes, if someone has made them: 5th and 95th percentile of each."""
+    versions: Mapping[str, str] | None = None
+    """Versions of what did the fitting, where it is known."""
 
     def __post_init__(self) -> None:
         missing = [key for key in CONDITIONS if key not in self.conditions]
@@ -74,6 +77,8 @@ class Evidence:
             document["residual"],
             document["cross_validated"],
             document.get("held_out"),
+            document.get("spread"),
+            document.get("versions"),
         )
 
 
@@ -213,14 +218,7 @@ def fit(profile: Profile) -> Fitted:
     knots, with_floor, cross_validated = _choose_form(shapes.steps, shapes.seconds)
     floor_s, coefficients = _solve(features(shapes.steps, knots), shapes.seconds, with_floor)
     predicted = np.maximum(features(shapes.steps, knots) @ coefficients, floor_s)
-    ratio = shapes.seconds / np.maximum(predicted, 1e-300)
-    apart = np.maximum(ratio, 1 / ratio)
-    if apart.max() > UNITS_APART:
-        i = int(np.argmax(apart))
-        raise InputError(
-            f"profile: {shapes.seconds[i]:g} s for {shapes.steps.describe(i)} is {apart.max():.0f} times off"
-            " what the other shapes say; are units mixed?"
-        )
+    refuse_mixed_units(features(shapes.steps, knots), shapes.seconds, predicted, shapes.steps.describe)
     terms = dict(zip(TERMS, coefficients.tolist(), strict=False))
     if floor_s == 0 and terms["constant_s"] == 0:
         # Without any constant the data still show no pass cheaper than their cheapest: half of it is safe.
