@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from sim import costs, store
+from sim.explain_command import explain
 from sim.fit_command import fit
 from sim.hardware import hardware
 from sim.memory import kv_budget_bytes
@@ -89,6 +90,9 @@ def run(
 
 
 app.command()(fit)
+
+
+app.command()(explain)
 
 
 if __name__ == "__main__":

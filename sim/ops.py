@@ -10,13 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.models import DTYPE_BYTES
 from sim.roofline import COLUMNS, Roofline, Term
 from sim.step import Step
 from traces.trace import Floats
 
 BOUNDS = ("compute", "memory", "launch")
 """What an operation can be bound by: arithmetic, traffic, or the start of its kernels."""
+STARTS = "kernel starts"
+"""The op that stands for what the kernels' starts take on the device beyond the work done meanwhile."""
 HOST = "host, not hidden"
 """The op that stands for the host's time that no work of the device hides."""
 
@@ -47,6 +48,8 @@ def ops(model: Roofline, steps: Step) -> list[Op]:
         device = device + term.seconds
         whole = _op(model, term, device)
         found += _projections(model, whole) if term.op == "projections" else [whole]
+        if term.launch_s:
+            found.append(_starts(term, whole))
     host = np.maximum(model.host_s - device, 0.0) if model.hardware.asynchronous else model.host_s
     nothing = np.zeros(len(steps))
     launch = np.full(len(steps), BOUNDS.index("launch"), np.int8)
@@ -60,11 +63,15 @@ def _op(model: Roofline, term: Term, like: Floats) -> Op:
     byte_per_s = device.memory_bytes_per_s * (reached.gemm_bytes if gemm else reached.attention_bytes)
     zero = np.zeros_like(like)
     compute_s, memory_s = zero + term.compute_s, zero + term.memory_s
-    bound = np.where(memory_s > compute_s, BOUNDS.index("memory"), BOUNDS.index("compute"))
-    bound = np.where(np.maximum(compute_s, memory_s) < term.launch_s, BOUNDS.index("launch"), bound)
-    return Op(
-        term.op, zero + term.seconds, bound.astype(np.int8), compute_s * flop_per_s, memory_s * byte_per_s
-    )
+    bound = np.where(memory_s > compute_s, BOUNDS.index("memory"), BOUNDS.index("compute")).astype(np.int8)
+    return Op(term.op, np.maximum(compute_s, memory_s), bound, compute_s * flop_per_s, memory_s * byte_per_s)
+
+
+def _starts(term: Term, work: Op) -> Op:
+    """What starting the kernels takes beyond the work that the term does meanwhile."""
+    nothing = np.zeros_like(work.seconds)
+    launch = np.full_like(work.bound, BOUNDS.index("launch"))
+    return Op(STARTS, np.maximum(term.launch_s - work.seconds, 0.0), launch, nothing, nothing)
 
 
 def _projections(model: Roofline, whole: Op) -> list[Op]:
@@ -145,13 +152,3 @@ def apportion(total_ns: int, seconds: list[float]) -> list[int]:
     for i in order[: total_ns - sum(parts)]:
         parts[i] += 1
     return parts
-
-
-def weights_stop_binding_rows(model: Roofline) -> float:
-    """Tokens a pass at which a linear layer takes as long to compute as to read: the ridge of the roofline.
-
-    FLOP rate x bytes a weight / (2 x byte rate), with what kernels reach of both.
-    """
-    device, reached = model.hardware, model.hardware.kernels
-    flop_per_s = device.flop_per_s[model.dtype] * reached.gemm_flop
-    return flop_per_s * DTYPE_BYTES[model.dtype] / (2 * device.memory_bytes_per_s * reached.gemm_bytes)

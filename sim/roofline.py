@@ -172,6 +172,18 @@ class Roofline:
         """Seconds of the host a pass."""
         return self._scalars.host_s
 
+    @property
+    def start_s(self) -> float:
+        """Seconds a pass needs to start its kernels, however little they do."""
+        floor_s = self._scalars.pointwise_floor_s
+        return max(self.host_s, floor_s) if self.hardware.asynchronous else self.host_s + floor_s
+
+    @property
+    def ridge_tokens(self) -> float:
+        """Tokens a pass from which on MLP or experts (once all are read) are bound by arithmetic, not reading."""
+        s = self._scalars
+        return s.mlp_weights_s * max(self.shape.experts, 1) / s.mlp_token_s
+
     def outside(self, steps: Step) -> str | None:
         """A roofline has no measured range to leave."""
         return None

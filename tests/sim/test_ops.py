@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sim.cost import nanoseconds
 from sim.hardware import HARDWARE, hardware
 from sim.models import MODELS, model_shape
-from sim.ops import BOUNDS, HOST, apportion, ops, together, totals, weights_stop_binding_rows
+from sim.ops import BOUNDS, HOST, STARTS, apportion, ops, together, totals
 from sim.roofline import HOSTS, LAYER_HOST_S, Roofline
 from sim.step import Step, batch_steps, padded_decode, padded_prefill
 from tests.sim.synthetic import steps
@@ -78,15 +78,18 @@ def test_decode_is_bound_by_memory_prefill_by_arithmetic_and_small_kernels_by_th
     assert decode["MLP"].bound == "memory"
     assert decode["MLP"].byte_use == pytest.approx(0.82)
     assert decode["MLP"].light == decode["MLP"].byte_use
-    assert decode["norms, elementwise"].bound == "launch"
-    assert decode["norms, elementwise"].light < 0.01
+    assert decode["norms, elementwise"].bound == "memory"
+    assert decode[STARTS].bound == "launch"
+    assert decode[STARTS].light == 0
+    starts = 36 * 82 * 3.25e-6
+    assert decode[STARTS].seconds + decode["norms, elementwise"].seconds == pytest.approx(starts)
     assert "attention, prefill" not in decode
     assert HOST not in decode
     prefill = {op.name: op for op in totals(GRAPH, padded_prefill([16], [2048]))}
     assert prefill["MLP"].bound == "compute"
     assert prefill["MLP"].flop_use == pytest.approx(0.77)
     assert prefill["attention, prefill"].flop_use == pytest.approx(0.58)
-    assert prefill["norms, elementwise"].bound == "memory"
+    assert STARTS not in prefill
 
 
 def test_what_the_device_does_not_hide_is_the_hosts() -> None:
@@ -105,17 +108,19 @@ def test_what_the_device_does_not_hide_is_the_hosts() -> None:
 
 def test_a_fused_engine_starts_fewer_kernels_and_moves_less() -> None:
     one = padded_decode([1], [64])
-    launches = {
-        host: next(
-            op for op in ops(Roofline(GRAPH.shape, GRAPH.hardware, host=host), one) if op.bound[0] == 2
-        )
+    for host, kernels in (("graph", 82), ("fused", 12)):
+        by_name = {op.name: op for op in totals(Roofline(GRAPH.shape, GRAPH.hardware, host=host), one)}
+        starts = by_name[STARTS].seconds + by_name["norms, elementwise"].seconds
+        assert starts == pytest.approx(36 * kernels * 3.25e-6)
+    graph, fused = (
+        Roofline(GRAPH.shape, GRAPH.hardware, host=host).seconds(padded_prefill([16], [2048]))[0]
         for host in ("graph", "fused")
-    }
-    assert launches["graph"].seconds[0] == pytest.approx(36 * 82 * 3.25e-6)
-    assert launches["fused"].seconds[0] == pytest.approx(36 * 12 * 3.25e-6)
+    )
+    assert fused < graph
     experts = Roofline(model_shape("Qwen3-30B-A3B"), hardware("H200"), host="fused")
     by_name = {op.name: op for op in totals(experts, one)}
-    assert by_name["norms, elementwise"].seconds == pytest.approx(48 * 16 * 3.25e-6)
+    starts = by_name[STARTS].seconds + by_name["norms, elementwise"].seconds
+    assert starts == pytest.approx(48 * 16 * 3.25e-6)
     assert by_name["experts"].byte == pytest.approx(48 * 8 * 3 * 2048 * 768 * 2)
     assert by_name["router"].flop == pytest.approx(48 * 2 * 2048 * 128)
 
@@ -134,7 +139,10 @@ def test_several_operations_as_one() -> None:
 
 def test_the_ridge_of_the_roofline() -> None:
     # 989.5e12 x 0.77 FLOP/s by 4.8e12 x 0.82 B/s, two bytes and two FLOP a weight.
-    assert weights_stop_binding_rows(GRAPH) == pytest.approx(193.57, abs=0.01)
+    assert GRAPH.ridge_tokens == pytest.approx(193.57, abs=0.01)
+    # Each token goes through 8 of 128 experts, so it takes 16 times as many.
+    experts = Roofline(model_shape("Qwen3-30B-A3B"), hardware("H200"))
+    assert experts.ridge_tokens == pytest.approx(16 * GRAPH.ridge_tokens)
     rows = np.array([193, 194])
     mlp = next(op for op in ops(GRAPH, padded_decode(rows, [1, 1])) if op.name == "MLP")
     assert [BOUNDS[i] for i in mlp.bound] == ["memory", "compute"]
