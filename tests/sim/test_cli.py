@@ -217,6 +217,16 @@ def test_the_textbook_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     text = re.sub(r"[ #.]+", " ", said.out)
     assert "prefill padding 120 65 55 45 8 %" in text
     assert "decode idle 80 57 23 28 7 %" in text
+    assert "prefill padding 0 s 0 0 %" in text
+    for line in (
+        "useful prefill",
+        "padded context",
+        "idle rows",
+        "dummy rows",
+        "no work",
+        "makespan x servers",
+    ):
+        assert f" {line} " in text
     assert said.err == ""
 
 
