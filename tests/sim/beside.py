@@ -11,8 +11,17 @@ from sim.record import RunRecord
 from sim.run import simulate, trace_json
 from sim.server import serve
 from sim.step import EXACT, Rounding
-from tests.sim.worked import batch_ns
+from tests.sim.worked import Toy, batch_ns
 from traces.trace import Ints, Trace
+
+LINE = Toy(
+    "line",
+    lambda s: (
+        1e-3 + 1e-6 * (s.prefill_tokens + s.decode_rows) + 3e-8 * s.prefill_pairs + 2e-7 * s.decode_kv_tokens
+    ),
+    (2e-3, 1e-3),
+)
+"""1 ms a pass, 1 us a token, 30 ns a pair, 200 ns a slot that decode reads; 3 ms around a batch."""
 
 
 class Device:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sim.executor import BatchTimes, Simulated
 from sim.policy import StaticBatching
 from sim.pricing import Prices
-from sim.record import MEMORY, RunRecord
+from sim.record import END, MEMORY, RunRecord
 from sim.server import serve
 from sim.split import QUANTITIES, Split, mean_split, split
 from sim.step import EXACT, Rounding
@@ -83,6 +83,15 @@ def test_a_batch_closed_by_memory_is_ready_when_the_next_request_no_longer_fits(
     record = served(trace, StaticBatching(3), Simulated(trace, K1), max_kv_tokens=12)
     assert record.batches.closed_by.tolist()[:2] == [MEMORY, MEMORY]
     assert record.batches.start_ns.tolist()[0] == 7 * MS
+    for one in split(record, record, Prices.for_trace(trace, K1)).values():
+        assert one.cost_s == one.queueing_s == one.formation_s == 0
+
+
+def test_the_stream_ends_with_the_last_request_that_was_let_in() -> None:
+    trace = trace_of([0, 50 * MS], [10, 90], 2)
+    record = served(trace, StaticBatching(2), Simulated(trace, K1), max_kv_tokens=12)
+    assert record.batches.closed_by.tolist() == [END]
+    assert record.batches.start_ns.tolist() == [0]
     for one in split(record, record, Prices.for_trace(trace, K1)).values():
         assert one.cost_s == one.queueing_s == one.formation_s == 0
 

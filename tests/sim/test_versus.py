@@ -12,8 +12,8 @@ from sim.batching import Batching
 from sim.errors import Noise
 from sim.record import Measured, RunRecord
 from sim.versus import BatchScore, Versus, formed_identically, measured_batches, step_scores, versus
-from tests.sim.beside import measured, simulated
-from tests.sim.worked import AFFINE, CASES, MS, ROOFLINE, Case, members, trace_of
+from tests.sim.beside import LINE, measured, simulated
+from tests.sim.worked import CASES, MS, ROOFLINE, Case, members, trace_of
 
 TRACE = trace_of([0, 0, 5 * MS, 9 * MS, 9 * MS, 400 * MS], [3, 2, 4, 1, 2, 2], [2, 5, 3, 1, 4, 2])
 HOW = Batching(2, 10e-3)
@@ -30,7 +30,7 @@ class Priced:
         self.to_json = model.to_json
 
 
-def beside(*factors: float, model: Any = AFFINE, **how: Any) -> Versus:
+def beside(*factors: float, model: Any = LINE, **how: Any) -> Versus:
     repeats = [measured(TRACE, HOW, model, lambda batch, f=f: f, **how) for f in factors]  # type: ignore[misc]
     return versus(simulated(TRACE, HOW, model), repeats, model)
 
@@ -76,8 +76,8 @@ def test_batches_of_repeats_are_matched_by_their_members_and_scored_by_hand() ->
     """Two batches at three repeats; the device takes 1, 2 and 4 times as long for steps, overheads as modelled."""
     trace = trace_of([0, 0, 0], [3, 2, 4], [2, 3, 1])
     how = Batching(2, at_once=True)
-    records = [measured(trace, how, AFFINE, lambda batch, f=f: f) for f in (1.0, 4.0, 2.0)]  # type: ignore[misc]
-    batches = measured_batches(records, AFFINE)
+    records = [measured(trace, how, LINE, lambda batch, f=f: f) for f in (1.0, 4.0, 2.0)]  # type: ignore[misc]
+    batches = measured_batches(records, LINE)
     assert [batch.shape for batch in batches] == ["2 x (3 + 3)", "1 x (4 + 1)"]
     # Prefill 2 x 3: 1 ms + 6 us + 18 x 0.03 us; decodes at 4 and 5: 1 ms + 2 us + 8 x 0.2 and 10 x 0.2 us.
     steps_us = [1006.54, 1003.6, 1004.0]
@@ -100,15 +100,15 @@ def test_batches_of_repeats_are_matched_by_their_members_and_scored_by_hand() ->
 
 def test_the_same_shape_of_other_requests_is_another_batch() -> None:
     trace = trace_of([0, 0, 0, 0], 3, 2)
-    record = measured(trace, Batching(2, at_once=True), AFFINE)
-    assert len(measured_batches([record, record], AFFINE)) == 2
-    assert [len(batch.measured_s) for batch in measured_batches([record, record], AFFINE)] == [2, 2]
+    record = measured(trace, Batching(2, at_once=True), LINE)
+    assert len(measured_batches([record, record], LINE)) == 2
+    assert [len(batch.measured_s) for batch in measured_batches([record, record], LINE)] == [2, 2]
 
 
 def test_passes_are_scored_by_phase_and_rows_each_once() -> None:
     trace = trace_of([0, 0, 0], [3, 2, 4], [2, 3, 3])
-    records = [measured(trace, Batching(2, at_once=True), AFFINE, lambda batch, f=f: f) for f in (0.5, 0.8)]  # type: ignore[misc]
-    scores = step_scores(records, AFFINE)
+    records = [measured(trace, Batching(2, at_once=True), LINE, lambda batch, f=f: f) for f in (0.5, 0.8)]  # type: ignore[misc]
+    scores = step_scores(records, LINE)
     assert [(one.phase, one.rows, one.times.score.count) for one in scores] == [
         ("prefill", 1, 1),
         ("prefill", 2, 1),
@@ -127,11 +127,11 @@ def test_passes_are_scored_by_phase_and_rows_each_once() -> None:
 
 
 def test_a_pass_measured_as_nothing_is_left_out_and_counted() -> None:
-    record = measured(TRACE, HOW, AFFINE)
+    record = measured(TRACE, HOW, LINE)
     assert record.measured is not None
     coarse = record.measured.step_wall_ns.copy()
     coarse[0] = 0
-    scores = step_scores([replace(record, measured=replace(record.measured, step_wall_ns=coarse))], AFFINE)
+    scores = step_scores([replace(record, measured=replace(record.measured, step_wall_ns=coarse))], LINE)
     (first,) = (one for one in scores if one.phase == "prefill" and one.rows == 2)
     assert first.times.score.not_applicable == 1
     assert first.times.score.worst == 0
@@ -181,12 +181,12 @@ def test_formed_identically_means_the_same_requests_together_in_the_same_order()
     slow = beside(1.0, 300.0)
     groups = [members(one.record) for one in slow.measured]
     assert (groups[0] == groups[1]) is slow.identical is False
-    record = simulated(TRACE, HOW, AFFINE)
+    record = simulated(TRACE, HOW, LINE)
     request = record.rows.request.copy()
     request[[0, 1]] = request[[1, 0]]
     assert formed_identically([record, record])
     assert not formed_identically([record, replace(record, rows=replace(record.rows, request=request))])
-    assert not formed_identically([record, simulated(TRACE, Batching(3, 10e-3), AFFINE)])
+    assert not formed_identically([record, simulated(TRACE, Batching(3, 10e-3), LINE)])
 
 
 def test_a_batch_without_memory_is_named_and_in_no_score() -> None:
@@ -212,45 +212,43 @@ def test_when_nothing_was_answered_everything_is_na() -> None:
 
 
 def test_one_repeat_without_answers_does_not_spoil_the_split_of_the_others() -> None:
-    model = AFFINE
+    model = LINE
     repeats = [measured(TRACE, HOW, model), measured(TRACE, HOW, model, failing=range(9))]
     found = versus(simulated(TRACE, HOW, model), repeats, model)
     assert found.split["ttft"].cost_s == 0
 
 
 def test_what_only_one_side_rejected_is_said() -> None:
-    repeat = measured(TRACE, HOW, AFFINE, max_kv_tokens=6)
-    found = versus(simulated(TRACE, HOW, AFFINE), [repeat], AFFINE)
+    repeat = measured(TRACE, HOW, LINE, max_kv_tokens=6)
+    found = versus(simulated(TRACE, HOW, LINE), [repeat], LINE)
     assert found.requests["rejected"].measured == 2
     assert found.requests["rejected"].simulated == 0
     assert "2 of 6 requests completed on one side only" in found.notes[0]
     assert not found.identical
-    nothing = versus(
-        simulated(TRACE, HOW, AFFINE, 1), [measured(TRACE, HOW, AFFINE, max_kv_tokens=1)], AFFINE
-    )
+    nothing = versus(simulated(TRACE, HOW, LINE, 1), [measured(TRACE, HOW, LINE, max_kv_tokens=1)], LINE)
     assert nothing.split == {}
     assert nothing.notes == []
 
 
 def test_an_interrupted_run_is_named() -> None:
-    repeat = measured(TRACE, HOW, AFFINE)
+    repeat = measured(TRACE, HOW, LINE)
     cut = replace(repeat, setup={**repeat.setup, "interrupted": True})
-    assert "measured run was interrupted" in versus(simulated(TRACE, HOW, AFFINE), [cut], AFFINE).notes[0]
+    assert "measured run was interrupted" in versus(simulated(TRACE, HOW, LINE), [cut], LINE).notes[0]
 
 
 def test_a_model_used_outside_what_it_knows_says_so() -> None:
     class Narrow(Priced):
         def __init__(self) -> None:
-            super().__init__(AFFINE)
+            super().__init__(LINE)
             self.outside = lambda steps: "5 rows, only 4 were measured"
 
-    found = versus(simulated(TRACE, HOW, Narrow()), [measured(TRACE, HOW, AFFINE)], Narrow())
-    assert found.notes == ["outside what affine was calibrated for: 5 rows, only 4 were measured"]
+    found = versus(simulated(TRACE, HOW, Narrow()), [measured(TRACE, HOW, LINE)], Narrow())
+    assert found.notes == ["outside what line was calibrated for: 5 rows, only 4 were measured"]
 
 
 def test_ledgers_of_both_sides_are_split_by_the_model_named() -> None:
-    repeat = measured(TRACE, HOW, AFFINE)
-    found = versus(simulated(TRACE, HOW, AFFINE), [repeat], AFFINE, split_by=ROOFLINE)
+    repeat = measured(TRACE, HOW, LINE)
+    found = versus(simulated(TRACE, HOW, LINE), [repeat], LINE, split_by=ROOFLINE)
     assert {side.ledger.split_by for side in (found.simulated, *found.measured)} == {ROOFLINE.name}
     assert all(pair.error in (0.0, None) for pair in found.ledger.values())
 
@@ -259,13 +257,13 @@ def test_ledgers_of_both_sides_are_split_by_the_model_named() -> None:
 @given(st.lists(st.floats(0.3, 4.0), min_size=1, max_size=4))
 def test_scores_and_noise_are_what_numpy_says(factors: list[float]) -> None:
     records: list[RunRecord] = [
-        measured(TRACE, Batching(2, at_once=True), AFFINE, lambda batch, f=f: f * (1 + batch / 10))  # type: ignore[misc]
+        measured(TRACE, Batching(2, at_once=True), LINE, lambda batch, f=f: f * (1 + batch / 10))  # type: ignore[misc]
         for f in factors
     ]
-    found = BatchScore.of(measured_batches(records, AFFINE)).times
+    found = BatchScore.of(measured_batches(records, LINE)).times
     took = np.array([(record.end_ns - record.batches.start_ns) / 1e9 for record in records])
     middle = np.median(took, axis=0)
-    model = simulated(TRACE, Batching(2, at_once=True), AFFINE)
+    model = simulated(TRACE, Batching(2, at_once=True), LINE)
     signed = ((model.end_ns - model.batches.start_ns) / 1e9 - middle) / middle
     assert found.score.median == pytest.approx(np.median(np.abs(signed)), abs=1e-9)
     assert found.score.p95 == pytest.approx(np.percentile(np.abs(signed), 95), abs=1e-9)
@@ -277,10 +275,10 @@ def test_scores_and_noise_are_what_numpy_says(factors: list[float]) -> None:
 
 
 def test_a_record_without_stored_passes_has_no_steps() -> None:
-    assert step_scores([simulated(TRACE, HOW, AFFINE)], AFFINE) == []
+    assert step_scores([simulated(TRACE, HOW, LINE)], LINE) == []
     empty = np.empty(0, np.int64)
     record = replace(
-        measured(TRACE, HOW, AFFINE, failing=range(9)),
+        measured(TRACE, HOW, LINE, failing=range(9)),
         measured=Measured(np.zeros(4, np.int64), empty, None, None, dict.fromkeys(range(4), "memory")),
     )
-    assert step_scores([record], AFFINE) == []
+    assert step_scores([record], LINE) == []

@@ -35,8 +35,8 @@ from sim.versus_report import (
     throughput_table,
     waste_table,
 )
-from tests.sim.beside import measured, simulated
-from tests.sim.worked import AFFINE, MS, TEXTBOOK, trace_of
+from tests.sim.beside import LINE, measured, simulated
+from tests.sim.worked import MS, TEXTBOOK, trace_of
 from traces.trace import Trace
 
 TRACE = trace_of([0, 0, 5 * MS, 9 * MS, 9 * MS, 400 * MS], [3, 2, 4, 1, 2, 2], [2, 5, 3, 1, 4, 2])
@@ -44,8 +44,8 @@ HOW = Batching(2, 10e-3)
 
 
 def found(*factors: float) -> Versus:
-    repeats = [measured(TRACE, HOW, AFFINE, lambda batch, f=f: f) for f in factors]  # type: ignore[misc]
-    return versus(simulated(TRACE, HOW, AFFINE), repeats, AFFINE)
+    repeats = [measured(TRACE, HOW, LINE, lambda batch, f=f: f) for f in factors]  # type: ignore[misc]
+    return versus(simulated(TRACE, HOW, LINE), repeats, LINE)
 
 
 def cells(table: Table) -> list[list[str]]:
@@ -65,7 +65,7 @@ def printed(*parts: Any, width: int = 80, encoding: str | None = None) -> str:
 
 
 def titles(trace: Trace, rows: int) -> list[str]:
-    record = simulated(trace, Batching(rows, at_once=True), AFFINE)
+    record = simulated(trace, Batching(rows, at_once=True), LINE)
     return [str(column.header) for column in textbook_bars(record).columns]
 
 
@@ -82,7 +82,7 @@ def test_the_percentages_are_computed_from_the_batch() -> None:
 
 
 def test_the_bars_are_the_slots() -> None:
-    record = simulated(TEXTBOOK, Batching(4, at_once=True), AFFINE)
+    record = simulated(TEXTBOOK, Batching(4, at_once=True), LINE)
     rows = cells(textbook_bars(record))
     assert [row[0] for row in rows] == ["10 + 15", "30 + 10", "5 + 20", "20 + 12"]
     assert [(row[1].count("#"), len(row[1])) for row in rows] == [(10, 30), (30, 30), (5, 30), (20, 30)]
@@ -90,9 +90,9 @@ def test_the_bars_are_the_slots() -> None:
 
 
 def test_waste_is_exact_on_both_sides() -> None:
-    both = [simulated(TEXTBOOK, Batching(4, at_once=True), AFFINE)]
-    repeat = measured(TEXTBOOK, Batching(4, at_once=True), AFFINE)
-    rows = {row[0]: row[1:3] for row in cells(waste_table(versus(both[0], [repeat], AFFINE)))}
+    both = [simulated(TEXTBOOK, Batching(4, at_once=True), LINE)]
+    repeat = measured(TEXTBOOK, Batching(4, at_once=True), LINE)
+    rows = {row[0]: row[1:3] for row in cells(waste_table(versus(both[0], [repeat], LINE)))}
     assert rows == {
         "prefill slots": ["120", "120"],
         "prefill padding": ["55", "55"],
@@ -102,8 +102,8 @@ def test_waste_is_exact_on_both_sides() -> None:
         "decode waste": ["28.7 %", "28.7 %"],
         "batches formed identically": ["yes", ""],
     }
-    other = measured(TEXTBOOK, Batching(2, at_once=True), AFFINE)
-    rows = {row[0]: row[1:3] for row in cells(waste_table(versus(both[0], [other], AFFINE)))}
+    other = measured(TEXTBOOK, Batching(2, at_once=True), LINE)
+    rows = {row[0]: row[1:3] for row in cells(waste_table(versus(both[0], [other], LINE)))}
     assert rows["batches formed identically"] == ["no", ""]
     assert rows["prefill padding"] == ["55", "35"]
 
@@ -282,7 +282,7 @@ def test_markdown_holds_the_same_numbers() -> None:
         "24 batches: median error 1.0 %.",
         waste_table(comparison),
         latency_table(comparison),
-        steps_table(step_scores([comparison.measured[0].record], AFFINE)),
+        steps_table(step_scores([comparison.measured[0].record], LINE)),
         facts_table({"trace": "a|b[c]"}),
     ]
     text = markdown(tables)
