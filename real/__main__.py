@@ -7,12 +7,14 @@ import typer
 
 from real.conditions import conditions, gpu_state
 from real.options import Device, Dtype, EngineName, Model, Threads, TimedBy, Weights, whole_list
-from real.profiler import grid, measure
+from real.profiler import measure
 from real.progress import Meter
 from real.replay import replay
 from real.setup import choose_clock, datasheet, load_engine
+from real.shapes import DEFAULT, Shapes, for_trace
 from real.weights import RANDOM, shape_of
 from sim import costs, store
+from sim.batching import Batching
 from sim.memory import kv_budget_bytes
 from sim.models import DTYPE_BYTES
 from sim.options import (
@@ -30,6 +32,7 @@ from sim.options import (
     memory_setup,
 )
 from sim.report import print_run
+from sim.roofline import Roofline
 from sim.run import capacity, prices_of, results
 from traces.errors import InputError
 from traces.load import load
@@ -128,13 +131,38 @@ def profile(
     device: Device = "cpu",
     dtype: Dtype = None,
     engine: EngineName = "padded",
+    trace: Annotated[
+        str | None,
+        typer.Option(metavar="TRACE", help="Choose the shapes that serving this trace would run through."),
+    ] = None,
+    max_batch: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole(1), metavar="ROWS", help="Of --trace: most requests in a batch; 8 if not given."
+        ),
+    ] = None,
+    max_wait: Annotated[
+        float | None,
+        typer.Option(parser=number(zero=True), metavar="SECONDS", help="Of --trace: the timer of a batch."),
+    ] = None,
     rows: Annotated[
-        str, typer.Option(metavar="1,2,...", help="Batch sizes, best all that will occur.")
-    ] = "1,2,4,8",
-    prompt_tokens: Annotated[str, typer.Option(metavar="A,B,C", help="Padded prompt lengths.")] = "16,64,256",
+        str | None,
+        typer.Option(
+            metavar="1,2,...", help="Batch sizes, best all that will occur; 1,2,4,8 without --trace."
+        ),
+    ] = None,
+    prompt_tokens: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,C", help="Padded prompt lengths; 16,64,256 without --trace."),
+    ] = None,
     output_tokens: Annotated[
-        int, typer.Option(parser=whole(1), metavar="N", help="Longest answer: decode is timed up to there.")
-    ] = 128,
+        int | None,
+        typer.Option(
+            parser=whole(1),
+            metavar="N",
+            help="Longest answer: decode is timed up to there; 128 without --trace.",
+        ),
+    ] = None,
     seconds: Annotated[
         float, typer.Option(parser=number(), metavar="BUDGET", help="How long to measure, warm-up included.")
     ] = 40.0,
@@ -145,13 +173,29 @@ def profile(
     """Time prefill and decode passes over a grid of shapes, for the simulator's cost models."""
     if not to.parent.is_dir():
         raise InputError(f"--out {str(to)!r}: there is no folder {str(to.parent)!r}")
-    row_counts, prompts = whole_list("--rows", rows), whole_list("--prompt-tokens", prompt_tokens)
+    given = Shapes(
+        None if rows is None else whole_list("--rows", rows),
+        None if prompt_tokens is None else whole_list("--prompt-tokens", prompt_tokens),
+        output_tokens,
+    )
+    if trace is None and (max_batch is not None or max_wait is not None):
+        raise InputError("--max-batch and --max-wait say how --trace is served; give --trace too")
+    batching = Batching(8 if max_batch is None else max_batch, max_wait)
+    loaded = None if trace is None else load(trace, seed=seed)
     runner = load_engine(model, weights, device, dtype, engine, threads, seed)
-    if runner.max_rows is not None and max(row_counts) > runner.max_rows:
-        raise InputError(f"--rows {rows}: engine {engine} takes batches of {runner.max_rows} row")
     driving = choose_clock(timed_by, runner)
     about = conditions(runner, model if weights == RANDOM else weights, weights, driving)
-    points = grid(row_counts, prompts, output_tokens)
+    if loaded is None:
+        chosen = given.or_else(DEFAULT)
+    else:
+        known = datasheet(about["hardware"], runner)
+        guess = Roofline(shape_of(runner.model, about["model"]), known, about["dtype"])
+        chosen = for_trace(loaded, batching, guess, seconds, given)
+        err().print(chosen.describe(), markup=False, highlight=False, soft_wrap=True)
+    most = max(chosen.rows or [1])
+    if runner.max_rows is not None and most > runner.max_rows:
+        raise InputError(f"a batch of {most} rows: engine {engine} takes batches of {runner.max_rows} row")
+    points = chosen.points()
     with Meter(f"profiling {len(points)} shapes", 1.0) as meter:
         samples = measure(runner, points, seconds, seed, meter.at)
     about = {**about, "seed": seed, "gpu_state_after": gpu_state(runner.device)}

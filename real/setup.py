@@ -6,6 +6,7 @@ from real.engine import Engine
 from real.executor import CLOCKS, Clock
 from real.weights import RANDOM, load_model, parse_device, parse_dtype
 from sim.hardware import Hardware, hardware, known_hardware
+from sim.rows import ENVIRONMENT
 from traces.errors import InputError, choices
 
 
@@ -61,5 +62,7 @@ def datasheet(name: str, engine: Engine) -> Hardware:
     words = {key: key.upper().split("-") for key in rows}
     fits = [key for key, parts in words.items() if all(part in name.upper() for part in parts)]
     if not fits:
-        raise InputError(f"no datasheet for {name!r}; known are {choices(rows)}; give --cost FILE")
+        raise InputError(
+            f"no datasheet for {name!r}; known are {choices(rows)}; add a row of your own ({ENVIRONMENT})"
+        )
     return rows[max(fits, key=len)]

@@ -84,8 +84,19 @@ def open_lab(model: str | None, weights: str, device: str, seed: int, threads: i
 
 def rows_to_profile(trace: Trace, batching: Batching, model: CostModel) -> list[int]:
     """Row counts to profile: those that a first simulation forms, the full batch, and the sizes of the curve in it."""
-    formed = np.unique(simulate(trace, batching, model).batch_rows).tolist()
-    return sorted({*formed, batching.max_batch, *(rows for rows in CURVE_ROWS if rows <= batching.max_batch)})
+    return sorted(
+        {
+            *rows_formed(trace, batching, model),
+            batching.max_batch,
+            *(rows for rows in CURVE_ROWS if rows <= batching.max_batch),
+        }
+    )
+
+
+def rows_formed(trace: Trace, batching: Batching, model: CostModel) -> dict[int, int]:
+    """Row counts of the batches that a first simulation forms, rising, and how many batches have each."""
+    rows, batches = np.unique(simulate(trace, batching, model).batch_rows, return_counts=True)
+    return dict(zip(rows.tolist(), batches.tolist(), strict=True))
 
 
 def points_to_profile(rows: Sequence[int], prompts: Sequence[int], outputs: int) -> list[Point]:
