@@ -78,7 +78,9 @@ def run(
         record = simulate(loaded, batching, cost_model, max_kv_tokens=limit, setup=setup, progress=bar.at)
     if save is not None:
         store.save(record, Path(save))
-    most = capacity(record, loaded, batching, cost_model, limit)
+    interrupted = "interrupted" in record.setup
+    # Whoever pressed Ctrl-C gets what is finished, not another run.
+    most = None if interrupted else capacity(record, loaded, batching, cost_model, limit)
     found = results(record, prices_of(record, cost_model), most, bytes_per_token)
     outside = outside_domain(record, cost_model)
     if outside is not None:
@@ -87,6 +89,8 @@ def run(
         write_json(found.to_json(), json)
     if json != "-":
         print_run(found, out(no_color))
+    if interrupted:
+        raise typer.Exit(130)
 
 
 app.command()(fit)

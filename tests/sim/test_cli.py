@@ -15,8 +15,10 @@ import pytest
 from rich.console import Console
 
 from sim.__main__ import app
+from sim.executor import Simulated
 from sim.ledger import LINES, Ledger
 from sim.pricing import Prices
+from sim.record import COMPLETED, UNFINISHED
 from sim.report import print_run
 from sim.run import results
 from sim.store import load
@@ -323,6 +325,28 @@ def test_a_saved_record_and_a_json_file(tmp_path: Path, capsys: pytest.CaptureFi
 def capsys_drained(capsys: pytest.CaptureFixture[str]) -> pytest.CaptureFixture[str]:
     capsys.readouterr()
     return capsys
+
+
+def test_ctrl_c_gives_what_is_finished_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, calls = Simulated.run, []
+
+    def third_is_interrupted(executor: Simulated, requests: Any) -> Any:
+        calls.append(requests)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return ask(executor, requests)
+
+    monkeypatch.setattr(Simulated, "run", third_is_interrupted)
+    assert sim("run", RECIPE, "--save", str(tmp_path / "r"), "--max-batch", "8") == 130
+    said = capsys.readouterr()
+    assert "16 completed, 44 unfinished" in said.out
+    assert "interrupted: requests not served yet count as unfinished" in said.out
+    assert said.err == "error: interrupted\n"
+    assert len(calls) == 3
+    saved = load(tmp_path / "r")
+    assert saved.requests.status.tolist() == [COMPLETED] * 16 + [UNFINISHED] * 44
 
 
 @pytest.mark.parametrize("name", ["code", "conv"])

@@ -43,6 +43,7 @@ from tests.sim.worked import (
 )
 from traces.load import load
 from traces.trace import Ints, Trace
+from traces.write import write
 
 ROOT = Path(__file__).resolve().parents[2]
 LAW = settings(max_examples=150, deadline=None)
@@ -213,19 +214,11 @@ def test_law_6_a_shift_of_the_clock_changes_nothing(case: Case, shift_ns: int) -
     assert throughput(before, prices) == throughput(after, prices)
 
 
-def test_law_6_an_exported_trace_gives_the_same_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_law_6_an_exported_trace_gives_the_same_record(suffix: str, tmp_path: Path) -> None:
     trace = load("poisson:rate=20,n=200,prompt=uniform:1:50,output=uniform:1:20", seed=1)
-    path = tmp_path / "exported.csv"
-    lines = ["arrival_s,prompt_tokens,output_tokens,source_row"]
-    columns = zip(
-        trace.arrival_ns.tolist(),
-        trace.prompt_tokens.tolist(),
-        trace.output_tokens.tolist(),
-        trace.source_row.tolist(),
-        strict=True,
-    )
-    lines += [f"{at // S}.{at % S:09d},{prompt},{output},{row}" for at, prompt, output, row in columns]
-    path.write_text("\n".join(lines) + "\n")
+    path = tmp_path / f"exported.{suffix}"
+    write(trace, path)
     again = load(str(path))
     assert again.fingerprint == trace.fingerprint
     shift = int(trace.arrival_ns[0] - again.arrival_ns[0])
