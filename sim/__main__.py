@@ -27,6 +27,7 @@ from sim.options import (
 )
 from sim.report import print_run
 from sim.run import capacity, outside_domain, prices_of, results, simulate
+from sim.score_command import score
 from traces.load import load
 from traces.progress import Progress
 from traces.terminal import command_app, out, run_app, warn, write_json
@@ -94,6 +95,7 @@ def run(
 
 
 app.command()(fit)
+app.command()(score)
 
 
 app.command()(explain)

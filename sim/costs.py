@@ -78,6 +78,15 @@ def load(cost: str, shape: ModelShape, hardware: Hardware, dtype: str, host: str
     """
     if cost == "roofline":
         return Roofline(shape, hardware, dtype, host)
+    return found(cost)
+
+
+def found(cost: str) -> CostModel:
+    """The model in a file, or the object that ``package.module:object`` names.
+
+    Raises:
+        InputError: as :func:`load`.
+    """
     path = Path(cost)
     if path.is_dir():
         raise InputError(

@@ -44,7 +44,7 @@ def fit_kind(kind: str, timings: Timings) -> Learnt:
     if len(timings) < MIN_SHAPES:
         raise InputError(
             f"{timings.source}: {len(timings)} distinct shape(s) in {timings.measurements} measurements, a fit needs"
-            f" at least {MIN_SHAPES}; the first is {timings.describe(0)}"
+            f" at least {MIN_SHAPES}" + (f"; the first is {timings.describe(0)}" if len(timings) else "")
         )
     if timings.whole_batches and kind != "fitted":
         timings.profile()  # says why
@@ -81,10 +81,13 @@ def with_all_evidence(kind: str, timings: Timings, seed: int) -> Learnt:
 
 
 def drawn(timings: Timings, share: float, seed: int) -> tuple[Ints, Ints]:
-    """Settings drawn at random, neighbours together: about ``share`` of them (at least one cell), and the others."""
-    cells = np.unique(timings.cell)
-    taken = np.random.default_rng(seed).permutation(cells)[: max(1, round(share * len(cells)))]
-    chosen = np.isin(timings.cell, taken)
+    """Settings drawn at random, neighbours together: about ``share`` of each group's cells (at least one), and the
+    others."""
+    random, taken = np.random.default_rng(seed), []
+    for group in range(len(timings.groups)):
+        cells = np.unique(timings.cell[timings.group == group])
+        taken.append(random.permutation(cells)[: max(1, round(share * len(cells)))])
+    chosen = np.isin(timings.cell, np.concatenate(taken))
     return np.flatnonzero(chosen), np.flatnonzero(~chosen)
 
 

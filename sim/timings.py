@@ -123,6 +123,17 @@ class Timings:
             **{name: getattr(self, name)[index] for name in columns},
         )
 
+    def of_group(self, group: int) -> "Timings":
+        """The settings of one group, with its labels as conditions."""
+        one = self.take(np.flatnonzero(self.group == group))
+        labels = self.groups[group]
+        return replace(
+            one,
+            group=np.zeros(len(one), np.int64),
+            groups=(labels,),
+            conditions={**self.conditions, **labels},
+        )
+
     def profile(self) -> Profile:
         """The settings as single passes, for a fit of passes.
 
