@@ -43,14 +43,21 @@ class Hardware:
     asynchronous: bool = True
     """The host queues work ahead of the device (GPU): the slower of the two decides. On a CPU they add up."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything :meth:`from_json` needs."""
-        return {**vars(self), "flop_per_s": dict(self.flop_per_s), "kernels": vars(self.kernels)}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "Hardware":
-        """The row that :meth:`to_json` wrote down."""
-        return cls(**{**document, "kernels": Efficiency(**document["kernels"])})
+    def to_rows(self) -> dict[str, Any]:
+        """The tables that :func:`of_rows` makes this very row from."""
+        optional = {} if self.memory_bytes is None else {"memory_bytes": self.memory_bytes}
+        reached = {f"{key}_share": share for key, share in vars(self.kernels).items() if key != "source"}
+        row = {
+            **optional,
+            "memory_bytes_per_s": self.memory_bytes_per_s,
+            **{f"{dtype}_flop_per_s": flop for dtype, flop in self.flop_per_s.items()},
+            "launch_s": self.launch_s,
+            "asynchronous": self.asynchronous,
+            "kernels": self.name,
+            "source": self.source,
+        }
+        kernels = {**reached, "source": self.kernels.source}
+        return {"hardware": {self.name: row}, "kernels": {self.name: kernels}}
 
 
 KERNELS_KEYS: dict[str, Kind] = {
@@ -122,6 +129,16 @@ def known_hardware() -> dict[str, Hardware]:
     file = own_place()
     kernels = KERNELS | _kernels(own("kernels"), file)
     return HARDWARE | _devices(own("hardware"), kernels, file)
+
+
+def of_rows(tables: Mapping[str, Any], place: str) -> Hardware:
+    """The one device of some tables, as :meth:`Hardware.to_rows` wrote them.
+
+    Raises:
+        InputError: a row is wrong.
+    """
+    (row,) = _devices(tables["hardware"], KERNELS | _kernels(tables["kernels"], place), place).values()
+    return row
 
 
 def hardware(name: str) -> Hardware:

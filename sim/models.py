@@ -112,6 +112,23 @@ def sane(shape: ModelShape, place: str) -> ModelShape:
     return shape
 
 
+def to_rows(shape: ModelShape) -> dict[str, Any]:
+    """The table that :func:`of_rows` makes this very shape from."""
+    experts = EXPERT_KEYS if shape.experts else {}
+    row = {key: getattr(shape, key) for key in (*MODEL_KEYS, *experts) if key != "source"}
+    return {"models": {shape.name: {**row, "source": "saved with a cost model"}}}
+
+
+def of_rows(tables: Mapping[str, Any], place: str) -> ModelShape:
+    """The one shape of some tables, as :func:`to_rows` wrote them.
+
+    Raises:
+        InputError: the row is wrong.
+    """
+    (shape,) = _shapes(tables["models"], place).values()
+    return shape
+
+
 MODELS: dict[str, ModelShape] = _shapes(built_in("models.toml", "models"), "models.toml")
 """The rows that come with the program."""
 

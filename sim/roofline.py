@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sim import hardware, models
 from sim.blocks import price_in_blocks
-from sim.hardware import HARDWARE, Hardware, hardware
+from sim.hardware import HARDWARE, Hardware
 from sim.memory import LOGIT_BYTES
 from sim.models import DTYPE_BYTES, MODELS, ModelShape, model_shape
 from sim.step import Step
@@ -197,19 +198,23 @@ class Roofline:
             "dtype": self.dtype,
             "host": self.host,
         }
+        tables: dict[str, Any] = {}
         if MODELS.get(self.shape.name) != self.shape:
-            document["shape"] = vars(self.shape)
+            tables |= models.to_rows(self.shape)
         if HARDWARE.get(self.hardware.name) != self.hardware:
-            document["datasheet"] = self.hardware.to_json()
+            tables |= self.hardware.to_rows()
+        if tables:
+            document["tables"] = tables
         return document
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "Roofline":
         """The model that :meth:`to_json` wrote down."""
-        shape, device = document.get("shape"), document.get("datasheet")
+        tables = document.get("tables", {})
+        own_shape, own_device = "models" in tables, "hardware" in tables
         return cls(
-            model_shape(document["model"]) if shape is None else ModelShape(**shape),
-            hardware(document["hardware"]) if device is None else Hardware.from_json(device),
+            models.of_rows(tables, "tables") if own_shape else model_shape(document["model"]),
+            hardware.of_rows(tables, "tables") if own_device else hardware.hardware(document["hardware"]),
             document["dtype"],
             document["host"],
         )

@@ -316,3 +316,14 @@ def test_an_answer_takes_a_fraction_of_a_second() -> None:
     took(EAGER, 2)
     # Tens of milliseconds on a quiet machine; equal lengths never need a price for each row count.
     assert took(EAGER, 1_000_000) < 1.0
+
+
+def test_the_readme_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    block = readme[readme.index("$ python -m sim explain --model Qwen3-8B --gpu H200 --host") :]
+    command, *shown = block[: block.index("```")].splitlines()
+    assert sim(*command.split()[5:]) == 0
+    printed = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    lines = [line.strip() for line in shown if line.strip() not in ("", "...")]
+    assert len(lines) > 10
+    assert all(line in printed for line in lines)

@@ -158,8 +158,29 @@ def test_a_run_on_own_rows_is_priced_again_without_them(mine: Path, monkeypatch:
     assert from_json(document).seconds(step) == model.seconds(step)
     # Rows that come with the program stay names.
     plain = to_json(Roofline(MODELS["toy"], HARDWARE["H200"]))
-    assert "shape" not in plain
-    assert "datasheet" not in plain
+    assert "tables" not in plain
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"launch_s": "soon"}, ["[hardware.Mine]", "launch_s = 'soon'"]),
+        ({"memory_bytes_per_s": 0}, ["[hardware.Mine]", "memory_bytes_per_s = 0"]),
+        ({"price": 1}, ["[hardware.Mine]", "'price'"]),
+        (None, ["roofline"]),
+    ],
+)
+def test_rows_saved_with_a_model_are_checked_as_any_others(
+    change: dict[str, Any] | None, words: list[str], mine: Path
+) -> None:
+    document = json.loads(json.dumps(to_json(Roofline(model_shape("Small"), hardware("Mine")))))
+    if change is None:
+        document["tables"]["hardware"] = []
+    else:
+        document["tables"]["hardware"]["Mine"] |= change
+    with pytest.raises(InputError) as error:
+        from_json(document, "cost.json")
+    assert all(word in str(error.value) for word in ["cost.json", *words]), error.value
 
 
 def test_commands_use_own_rows(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
