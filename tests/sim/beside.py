@@ -74,6 +74,7 @@ def measured(
         "trace": trace_json(served),
         "policy": policy.to_json(),
         "model": "none[at all]",
+        "cost": model.to_json(),
         "software": {"python": "3", "cuda": None},
     }
     device = Device(served, model, factor, failing)
