@@ -1,10 +1,15 @@
 """Operations of a pass: they add up, are bound by what they should be, and count what can be counted by hand."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.scores.score import read
+from benchmarks.scores.whole_batches import GROUPS, SHAPES, capacity_blocks, passes
 from sim.cost import nanoseconds
 from sim.hardware import HARDWARE, hardware
 from sim.models import MODELS, model_shape
@@ -146,3 +151,31 @@ def test_the_ridge_of_the_roofline() -> None:
     rows = np.array([193, 194])
     mlp = next(op for op in ops(GRAPH, padded_decode(rows, [1, 1])) if op.name == "MLP")
     assert [BOUNDS[i] for i in mlp.bound] == ["memory", "compute"]
+
+
+def test_fused_kernels_come_nearer_to_vllm_than_eager_ones(shared_data: Path) -> None:
+    """Whole batches on one GPU, nothing fitted: host and kernels are counted, rates are of other measurements."""
+    devices = {
+        # The file's A100 has 40 GB, whose datasheet says 1,555 GB/s.
+        "Nvidia A100 GPU": replace(hardware("A100-80GB"), memory_bytes_per_s=1.555e12),
+        "Nvidia GH200 GPU": hardware("GH200"),
+    }
+    errors: dict[str, list[float]] = {host: [] for host in HOSTS}
+    seen = set()
+    for row in read(shared_data / "measured" / "llm-inference-bench" / "All_results.csv"):
+        group, key = (
+            (row["Hardware"], row["Model"]),
+            (int(row["Batch Size"]), int(row["Input Output Length"])),
+        )
+        alone = row["Framework"] == "vLLM" and row["Num of Hardware"] == "1" and group in GROUPS
+        if not alone or (group, key) in seen:
+            continue
+        seen.add((group, key))
+        took_s = float(row["Latency"])
+        for host in HOSTS:
+            model = Roofline(SHAPES[row["Model"]], devices[row["Hardware"]], "float16", host)
+            steps = passes(*key, capacity_blocks(*group))
+            errors[host].append(abs(float(model.seconds(steps).sum()) - took_s) / took_s)
+    assert len(seen) == 120
+    mean = {host: float(np.mean(found)) for host, found in errors.items()}
+    assert mean["fused"] < 0.22 < 0.33 < mean["graph"]
