@@ -7,7 +7,7 @@ import numpy as np
 
 from sim.step import Step
 from traces.errors import InputError
-from traces.trace import Ints
+from traces.trace import Floats, Ints
 
 Range = tuple[int, int]
 """Smallest and largest, both included."""
@@ -34,23 +34,24 @@ class Domain:
         )
 
     def outside(self, steps: Step) -> str | None:
-        """The first of these passes that lies outside, in words with how far; None if all lie inside."""
+        """Which of these passes lies furthest outside, in words with how far; None if all lie inside."""
         prefill, decode = np.ravel(steps.prefill_tokens) > 0, np.ravel(steps.decode_rows) > 0
-        first: tuple[int, str] | None = None
-        for phase, name, where, column, limits in (
-            ("prefill", "rows", prefill & ~decode, steps.logit_rows, self.prefill_rows),
-            ("prefill", "prompt tokens", prefill & ~decode, steps.max_context_tokens, self.prompt_tokens),
-            ("decode", "rows", decode, steps.decode_rows, self.decode_rows),
-            ("decode", "context tokens", decode, steps.max_context_tokens, self.context_tokens),
+        context, rows = np.ravel(steps.max_context_tokens), np.ravel(steps.decode_rows)
+        prompts = np.ravel(steps.logit_rows)
+        furthest: tuple[float, str] | None = None
+        for phase, name, where, values, count, limits in (
+            ("prefill", "rows", prefill & ~decode, prompts, prompts, self.prefill_rows),
+            ("prefill", "prompt tokens", prefill & ~decode, context, prompts, self.prompt_tokens),
+            ("decode", "rows", decode, rows, rows, self.decode_rows),
+            ("decode", "context tokens", decode, context, rows, self.context_tokens),
         ):
-            values = np.ravel(column)
-            low, high = limits or (1, 0)
-            beyond = where & ((values < low) | (values > high))
-            if beyond.any():
-                i = int(np.argmax(beyond))
-                if first is None or i < first[0]:
-                    first = (i, f"{phase} with {_how_far(int(values[i]), name, limits)}")
-        return first[1] if first else None
+            far = np.where(where, _factor(values, limits), 0.0)
+            i = int(np.argmax(far)) if far.size else 0
+            if far.size and far[i] > 1 and (furthest is None or far[i] > furthest[0]):
+                shape = f"{int(count[i])} rows x {int(context[i])} tokens"
+                line = f"{phase} with {_how_far(int(values[i]), name, limits)}, at {shape}"
+                furthest = (float(far[i]), line)
+        return furthest[1] if furthest else None
 
     def to_json(self) -> dict[str, Any]:
         """Each range as two numbers."""
@@ -75,10 +76,18 @@ def _read_range(value: Any, name: str) -> Range | None:
     return value[0], value[1]
 
 
+def _factor(values: Ints, limits: Range | None) -> Floats:
+    """How many times each value is beyond its limits, above or below; at most 1 inside, infinite without limits."""
+    if limits is None:
+        return np.full(len(values), np.inf)
+    low, high = limits
+    return np.maximum(values / max(high, 1), low / np.maximum(values, 1))
+
+
 def _how_far(value: int, name: str, limits: Range | None) -> str:
     if limits is None:
         return f"{value} {name}, a phase that was not profiled"
     low, high = limits
     if value > high:
         return f"{value} {name}, {value / max(high, 1):.2f} times the largest profiled ({high})"
-    return f"{value} {name}, below the smallest profiled ({low})"
+    return f"{value} {name}, {value / max(low, 1):.2f} times the smallest profiled ({low})"

@@ -94,15 +94,15 @@ def prices_of(record: RunRecord, model: CostModel | None = None) -> Prices:
 def outside_domain(record: RunRecord, model: CostModel) -> str | None:
     """Why some batches lie outside what the model was calibrated for; None if all lie inside.
 
-    A batch's prefill, first and last decode step are asked about: its other steps lie between them.
+    A batch's prefill, first and last decode step (as rounded) are asked about: its other steps lie between them.
     """
-    rows = record.batch_rows + record.batches.dummy_rows
+    rows, rounded = record.batch_rows + record.batches.dummy_rows, rounding_of(record).context
     prompt, output = record.padded_prompt_tokens, record.longest_output_tokens
     decodes = output > 1
     steps = concat(
         padded_prefill(rows, prompt),
-        padded_decode(rows[decodes], prompt[decodes] + 1),
-        padded_decode(rows[decodes], (prompt + output - 1)[decodes]),
+        padded_decode(rows[decodes], rounded(prompt[decodes] + 1)),
+        padded_decode(rows[decodes], rounded((prompt + output - 1)[decodes])),
     )
     return model.outside(steps)
 

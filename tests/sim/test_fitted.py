@@ -119,22 +119,23 @@ def test_what_lies_outside_is_named_with_how_far() -> None:
     model = fit(profile(GPU.seconds))
     assert model.outside(passes((1, 5, 32), (64, 1024))) is None
     assert model.outside(padded_decode([8, 64], [64, 64])) == (
-        "decode with 64 rows, 2.00 times the largest profiled (32)"
+        "decode with 64 rows, 2.00 times the largest profiled (32), at 64 rows x 64 tokens"
     )
     assert model.outside(padded_prefill([8], [4096])) == (
-        "prefill with 4096 prompt tokens, 4.00 times the largest profiled (1024)"
+        "prefill with 4096 prompt tokens, 4.00 times the largest profiled (1024), at 8 rows x 4096 tokens"
     )
     assert (
         model.outside(padded_decode([8], [3]))
-        == "decode with 3 context tokens, below the smallest profiled (64)"
+        == "decode with 3 context tokens, 0.05 times the smallest profiled (64), at 8 rows x 3 tokens"
     )
-    later_first = concat(padded_decode([8, 8], [64, 4096]), padded_decode([64], [64]))
-    assert model.outside(later_first) == (
-        "decode with 4096 context tokens, 4.00 times the largest profiled (1024)"
+    several = concat(padded_decode([8, 64, 8, 8], [64, 64, 4096, 2048]), padded_prefill([96], [64]))
+    assert model.outside(several) == (
+        "decode with 4096 context tokens, 4.00 times the largest profiled (1024), at 8 rows x 4096 tokens"
     )
     only_decode = fit(profile(GPU.seconds, steps=padded_decode([1, 2, 4, 8], [64, 64, 128, 128])))
     assert (
-        only_decode.outside(padded_prefill([1], [64])) == "prefill with 1 rows, a phase that was not profiled"
+        only_decode.outside(padded_prefill([1], [64]))
+        == "prefill with 1 rows, a phase that was not profiled, at 1 rows x 64 tokens"
     )
 
 

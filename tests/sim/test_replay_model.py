@@ -60,7 +60,9 @@ def test_elsewhere_another_model_answers_or_the_shape_is_named() -> None:
     assert outside.endswith("roofline toy cpu float32 eager prices them")
     far = replay(NOISY, fit(NOISY)).outside(padded_decode([64], [64]))
     assert far is not None
-    assert far.endswith("itself outside: decode with 64 rows, 2.00 times the largest profiled (32)")
+    assert far.endswith(
+        "itself outside: decode with 64 rows, 2.00 times the largest profiled (32), at 64 rows x 64 tokens"
+    )
 
 
 few = st.lists(st.tuples(*[st.integers(0, 2)] * 7), min_size=1, max_size=30).map(
