@@ -101,9 +101,14 @@ class Simulated:
 
     def row_decode_ns(self, record: RunRecord) -> Ints:
         """Two look-ups a row in the prefix sums of its batch's row count."""
-        padded = record.spread(record.padded_prompt_tokens)
-        computed = record.spread(record.batch_rows + record.batches.dummy_rows)
-        return self.prices.decodes_ns(computed, padded, padded + record.row_output_tokens - 1)
+        result = np.empty(len(record.rows.request), np.int64)
+        computed = record.batch_rows + record.batches.dummy_rows
+        for batches, rows in record.blocks():
+            each = record.batch_rows[batches]
+            padded = np.repeat(record.padded_prompt_tokens[batches], each)
+            last = padded + record.row_output_tokens[rows] - 1
+            result[rows] = self.prices.decodes_ns(np.repeat(computed[batches], each), padded, last)
+        return result
 
 
 def measured_row_decode_ns(record: RunRecord, clock: Literal["wall", "cpu"]) -> Ints:

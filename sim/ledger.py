@@ -10,7 +10,6 @@ range. A measured batch's prefill and decode time is split in the shares a cost 
 """
 
 from dataclasses import dataclass, fields
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,8 +33,6 @@ LINES = (
     "forming",
     "no_work",
 )
-BLOCK_ROWS = 1 << 16
-"""Rows peeled at a time: what a block needs stays in the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -164,10 +161,7 @@ def idle_time(record: RunRecord) -> tuple[int, int]:
 
 def peel(record: RunRecord, prices: Prices) -> Peeled:
     """Price every stage of every batch, block by block."""
-    first = record.batches.first_row
-    cuts = np.searchsorted(first, np.arange(0, len(record.rows.request) + BLOCK_ROWS, BLOCK_ROWS))
-    blocks = pairwise(np.unique(np.append(cuts, len(first))).tolist())
-    peeled = [_peel_block(record, prices, slice(low, high)) for low, high in blocks]
+    peeled = [_peel_block(record, prices, batches, rows) for batches, rows in record.blocks()]
     nothing: Any = np.empty(0, np.int64)
     columns = (
         np.concatenate([nothing, *(getattr(block, field.name) for block in peeled)])
@@ -176,12 +170,10 @@ def peel(record: RunRecord, prices: Prices) -> Peeled:
     return Peeled(*columns)
 
 
-def _peel_block(record: RunRecord, prices: Prices, block: slice) -> Peeled:
+def _peel_block(record: RunRecord, prices: Prices, block: slice, span: slice) -> Peeled:
     model = prices.model
     rows = record.batch_rows[block]
-    begin = int(record.batches.first_row[block.start])
-    first = record.batches.first_row[block] - begin
-    span = slice(begin, begin + int(rows.sum()))
+    first = record.batches.first_row[block] - span.start
     prompt, output = record.row_prompt_tokens[span], record.row_output_tokens[span]
     longest, longest_output = record.padded_prompt_tokens[block], record.longest_output_tokens[block]
     computed = rows + record.batches.dummy_rows[block]

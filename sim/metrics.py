@@ -31,19 +31,35 @@ def latency_columns(record: RunRecord) -> dict[str, Ints | Floats]:
     Queue = start - arrival; backlog is the part of it in which the server was busy, forming the rest. TTFT is the
     end of prefill - arrival. E2E ends at the request's own last token, ``e2e_batch`` when its batch returns.
     """
-    done = record.row_completed
-    everyone = bool(done.all())
+    rows = int(np.count_nonzero(record.row_completed))
+    columns: dict[str, Ints | Floats] = {
+        name: np.empty(rows, np.int64) for name in LATENCIES if name != "itl"
+    }
+    columns["tpot"] = np.empty(rows)
+    filled = dict.fromkeys(columns, 0)
+    busy_at_start = busy_before(record, record.batches.start_ns)
+    for batches, block in record.blocks():
+        for name, part in _block_latencies(record, batches, block, busy_at_start).items():
+            columns[name][filled[name] : filled[name] + len(part)] = part
+            filled[name] += len(part)
+    return {name: column[: filled[name]] for name, column in columns.items()}
 
-    def kept(column: Ints) -> Ints:
-        return column if everyone else column[done]
 
-    arrival = kept(record.per_row(record.requests.arrival_ns))
-    start, first = kept(record.spread(record.batches.start_ns)), kept(record.spread(record.prefill_end_ns))
-    last, returned = kept(record.rows.last_token_ns), kept(record.spread(record.end_ns))
-    busy_at_start = kept(record.spread(busy_before(record, record.batches.start_ns)))
-    gaps = kept(record.row_output_tokens) - 1
-    queue, backlog = start - arrival, busy_at_start - busy_before(record, arrival)
+def _block_latencies(
+    record: RunRecord, batches: slice, block: slice, busy_at_start: Ints
+) -> dict[str, Ints | Floats]:
+    done = record.row_completed[block]
+    each = record.batch_rows[batches]
+
+    def of_batches(column: Ints) -> Ints:
+        return np.repeat(column[batches], each)[done]
+
+    arrival = record.per_row(record.requests.arrival_ns)[block][done]
+    first, last = of_batches(record.prefill_end_ns), record.rows.last_token_ns[block][done]
+    gaps = record.row_output_tokens[block][done] - 1
     several = gaps > 0
+    queue = of_batches(record.batches.start_ns) - arrival
+    backlog = of_batches(busy_at_start) - busy_before(record, arrival)
     return {
         "queue": queue,
         "forming": queue - backlog,
@@ -51,15 +67,16 @@ def latency_columns(record: RunRecord) -> dict[str, Ints | Floats]:
         "ttft": first - arrival,
         "tpot": (last - first)[several] / gaps[several],
         "e2e": last - arrival,
-        "e2e_batch": returned - arrival,
+        "e2e_batch": of_batches(record.end_ns) - arrival,
     }
 
 
 def latency(record: RunRecord, prices: Prices | None) -> dict[str, Summary]:
     """Summary of each latency, seconds. ``itl`` pools all gaps between tokens of all requests."""
-    columns: dict[str, Summary] = {name: summary(column) for name, column in latency_columns(record).items()}
-    columns["itl"] = weighted_summary(*token_gaps(record, prices))
-    return {name: columns[name] for name in LATENCIES}
+    columns = latency_columns(record)
+    found: dict[str, Summary] = {"itl": weighted_summary(*token_gaps(record, prices))}
+    found |= {name: summary(columns.pop(name)) for name in tuple(columns)}
+    return {name: found[name] for name in LATENCIES}
 
 
 def waiting_intervals(record: RunRecord) -> tuple[Ints, Ints]:

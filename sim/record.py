@@ -4,9 +4,10 @@ Two tables of columns. Metrics, waste and the ledger are pure functions of them;
 Times are integer nanoseconds on the trace's clock.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 
 from traces.slots import batch_max
 from traces.trace import Ints
+
+BLOCK_ROWS = 1 << 16
+"""Rows that are worked on at a time."""
 
 STATUSES = ("completed", "rejected", "timed_out", "unfinished")
 COMPLETED, REJECTED, TIMED_OUT, UNFINISHED = range(4)
@@ -149,6 +153,16 @@ class RunRecord:
         """Rows whose request got its answer."""
         completed: NDArray[np.bool_] = self.per_row(self.requests.status) == COMPLETED
         return completed
+
+    def blocks(self) -> Iterator[tuple[slice, slice]]:
+        """The run in pieces of whole batches: which batches, and which rows are theirs.
+
+        What is worked with in a piece stays in the processor's cache, and needs no fresh memory for each array.
+        """
+        first, rows = self.batches.first_row, len(self.rows.request)
+        cuts = np.searchsorted(first, np.arange(0, rows + BLOCK_ROWS, BLOCK_ROWS))
+        for low, high in pairwise(np.unique(np.append(cuts, len(first))).tolist()):
+            yield slice(low, high), slice(int(first[low]), int(first[high]) if high < len(first) else rows)
 
     # The whole run.
 

@@ -63,8 +63,9 @@ def serve(
     An interrupt (Ctrl-C) ends the run early; requests not served are then ``unfinished`` in the record, and the
     set-up says ``interrupted``.
     """
-    need = trace.prompt_tokens + trace.output_tokens
-    fits = np.full(len(trace), True) if max_kv_tokens is None else need <= max_kv_tokens
+    fits = np.full(len(trace), True)
+    if max_kv_tokens is not None:
+        fits = trace.prompt_tokens + trace.output_tokens <= max_kv_tokens
     admitted = None if fits.all() else np.flatnonzero(fits)
     stream = trace if admitted is None else trace.rows(admitted) if len(admitted) else None
     limit = None if max_kv_tokens is None or stream is None else MemoryLimit(stream, max_kv_tokens)
@@ -181,9 +182,11 @@ def _record(
     columns = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_FIELDS)}
     batch_rows = columns.pop("rows")
     first_row = np.cumsum(batch_rows) - batch_rows
-    served, measured = np.array(log.served, np.int64)[: batch_rows.sum()], log.measured[: len(batch_rows)]
-    status = np.where(fits, UNFINISHED, REJECTED).astype(np.int64)
+    served = np.frombuffer(log.served, np.int64)[: batch_rows.sum()]
+    measured = log.measured[: len(batch_rows)]
+    status = np.full(len(trace), UNFINISHED, np.int64)
     status[served] = COMPLETED
+    status[~fits] = REJECTED
     failed = {i: batch.failed for i, batch in enumerate(measured) if batch.failed is not None}
     for i in failed:
         status[served[first_row[i] : first_row[i] + batch_rows[i]]] = UNFINISHED
@@ -201,7 +204,8 @@ def _record(
         ),
         measured=_measured(measured, failed) if measured else None,
     )
-    last_token_ns = record.spread(record.prefill_end_ns) + executor.row_decode_ns(record)
+    last_token_ns = executor.row_decode_ns(record)
+    last_token_ns += record.spread(record.prefill_end_ns)
     return replace(record, rows=replace(record.rows, last_token_ns=last_token_ns))
 
 

@@ -207,6 +207,8 @@ def versus(
             "prefill_padding": pair(lambda r: r.waste.prefill.wasted),
             "decode_slots": pair(lambda r: r.waste.decode.slots),
             "decode_idle": pair(lambda r: r.waste.decode.wasted),
+            "prefill_fraction": pair(lambda r: r.waste.prefill.fraction),
+            "decode_fraction": pair(lambda r: r.waste.decode.fraction),
         },
         requests={name: pair(lambda r, n=name: requests(r.record)[n]) for name in requests(simulated)},
         split=_split(simulated, measured, model),

@@ -47,15 +47,17 @@ def waste_table(versus: Versus) -> Table:
     """Slots of both sides; exact integers, equal where the batches are."""
     t = table("Waste in slots", "", "simulated", "measured", "error", "spread", "")
     for name, pair in versus.waste.items():
-        cells = (count(value).removesuffix(".0") for value in (pair.simulated, pair.measured))
+        shown = percent if name.endswith("_fraction") else _slots
+        cells = (shown(value) for value in (pair.simulated, pair.measured))
         errors = (percent(pair.error, True), percent(pair.spread), inside(pair.inside))
-        add(t, name.replace("_", " "), *cells, *errors)
-    for phase in ("prefill", "decode"):
-        shares = [getattr(side.waste, phase).fraction for side in (versus.simulated, versus.measured[0])]
-        add(t, f"{phase} waste", *(percent(share) for share in shares), "", "", "")
+        add(t, name.replace("_fraction", " waste").replace("_", " "), *cells, *errors)
     identical = "yes" if versus.identical else "no"
     add(t, "batches formed identically", identical, "", "", "", "", style="bold")
     return t
+
+
+def _slots(value: float | None) -> str:
+    return count(value).removesuffix(".0")
 
 
 def engines_table(runs: Sequence[EngineRun]) -> Table:

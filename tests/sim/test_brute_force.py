@@ -308,5 +308,5 @@ def test_blocks_of_the_ledger_join_without_a_seam(rows: int, monkeypatch: pytest
     record = run(trace, 7, model=FLOOR)
     prices = Prices.for_trace(trace, FLOOR)
     whole = ledger(record, prices)
-    monkeypatch.setattr("sim.ledger.BLOCK_ROWS", rows)
+    monkeypatch.setattr("sim.record.BLOCK_ROWS", rows)
     assert ledger(record, prices).lines_ns == pytest.approx(whole.lines_ns, abs=2)
