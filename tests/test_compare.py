@@ -313,6 +313,8 @@ def test_the_whole_job_finds_the_formula(
     assert "decode idle 23/80 = 29 %" in text
     assert document["textbook"]["waste"]["prefill_padding"]["measured"] == 55
     assert document["textbook"]["waste"]["decode_idle"]["simulated"] == 23
+    assert document["textbook"]["waste"]["prefill_fraction"]["measured"] == pytest.approx(55 / 120)
+    assert document["textbook"]["waste"]["decode_fraction"]["simulated"] == pytest.approx(23 / 80)
 
 
 def test_the_textbook_percentages_are_computed(

@@ -164,6 +164,21 @@ def test_the_ledger_shown_is_that_of_one_repeat_and_adds_up(factors: tuple[float
     )
 
 
+def test_waste_of_repeats_that_formed_other_batches_is_their_median() -> None:
+    repeats = [measured(TRACE, how, LINE) for how in (HOW, Batching(6), HOW)]
+    found = versus(simulated(TRACE, HOW, LINE), repeats, LINE)
+    assert not found.identical
+    for name in ("prefill_slots", "prefill_padding", "prefill_fraction", "decode_idle", "decode_fraction"):
+        assert found.waste[name].error == 0
+        assert found.waste[name].spread not in (0, None)
+    # All six together: 6 x 4 slots for 14 prompt tokens, 6 x 5 for 17 answered.
+    assert repeats[1].batch_rows.tolist() == [6]
+    alone = versus(simulated(TRACE, HOW, LINE), [repeats[1]], LINE).waste
+    assert [alone[name].measured for name in ("prefill_padding", "decode_idle")] == [10, 13]
+    assert alone["prefill_fraction"].measured == pytest.approx(10 / 24)
+    assert alone["decode_fraction"].measured == pytest.approx(13 / 30)
+
+
 def test_the_split_is_the_mean_over_the_repeats_and_adds_up() -> None:
     found = beside(3.0, 30.0)
     for name, one in found.split.items():
