@@ -11,15 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from sim.batching import Batching
 from sim.cost import CostModel, nanoseconds
 from sim.curve import Point, curve, knee
-from sim.ledger import ledger
 from sim.memory import Footprint, footprint
 from sim.ops import OpTotal, apportion, totals
 from sim.pricing import MAX_CONTEXT_TOKENS
 from sim.roofline import Roofline
-from sim.run import prices_of, simulate
 from sim.step import Step, batch_steps
 from traces.errors import InputError
 from traces.slots import Slots
@@ -243,6 +240,11 @@ def _ledger_ns(
     if len({*zip(prompts, outputs, strict=True)}) == 1:
         parts = (together.prefill_ns, 0, together.decode_ns, 0, 0, together.overhead_ns)
         return dict(zip(LEDGER, parts, strict=True))
+    # Only unequal lengths need the simulator, which takes longer to load than all else takes to run.
+    from sim.batching import Batching
+    from sim.ledger import ledger
+    from sim.run import prices_of, simulate
+
     rows = len(prompts)
     trace = Trace(
         "batch",

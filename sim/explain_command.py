@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from sim import costs
+from sim.cost import CostModel
 from sim.explain import explain as explained
 from sim.explain_report import print_explanation
 from sim.hardware import hardware
@@ -98,7 +98,11 @@ def explain(
     shape, device = model_shape(model), hardware(gpu)
     dtype = "float32" if device.name == "cpu" else "bfloat16"
     roofline = Roofline(shape, device, dtype, host)
-    cost_model = roofline if cost == "roofline" else costs.load(cost, shape, device, dtype, host)
+    cost_model: CostModel = roofline
+    if cost != "roofline":
+        from sim import costs  # loads all kinds of cost model, and what they are fitted with
+
+        cost_model = costs.load(cost, shape, device, dtype, host)
     longest = max(prompts), max(outputs)
     budget = (
         None if memory.strip().lower() in ("auto", "off") else kv_budget_bytes(memory, shape, device, dtype)
@@ -121,7 +125,7 @@ def explain(
         "gpu": device.name,
         "dtype": dtype,
         "host": host,
-        "cost": costs.to_json(cost_model),
+        "cost": cost_model.to_json(),
         "cost_model": cost_model.name,
         "memory": {"setting": memory, "kv_budget_bytes": budget, "device_bytes": device.memory_bytes},
     }

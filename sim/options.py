@@ -1,11 +1,13 @@
 """Options that several commands share: one place for their names, their help and their checks."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.batching import Batching
 from traces.terminal import number, warn, whole
+
+if TYPE_CHECKING:
+    from sim.batching import Batching
 
 TraceArg = Annotated[
     str, typer.Argument(help="A trace: file, built-in name (textbook) or recipe (poisson:rate=4,n=1000,...).")
@@ -38,8 +40,10 @@ Save = Annotated[
 NoColor = Annotated[bool, typer.Option("--no-color", help="Plain text, no escape codes.")]
 
 
-def batching_of(max_batch: int, max_wait: float | None, at_once: bool) -> Batching:
+def batching_of(max_batch: int, max_wait: float | None, at_once: bool) -> "Batching":
     """The three batching options as one; says so where ``--at-once`` switches a given timer off."""
+    from sim.batching import Batching  # loads the readers of traces, which not every command needs
+
     if at_once and max_wait is not None:
         warn(f"--max-wait {max_wait:g} has no effect: --at-once switches the timer off")
     return Batching(max_batch, max_wait, at_once)
