@@ -173,6 +173,10 @@ def _notes(model: CostModel, timings: Timings, to: Path) -> list[str]:
                 f"length together, predicted by a fit to the other {held_out['fitted_shapes']:,}; worst "
                 f"{percent(held_out['worst'])} at {held_out['worst_shape']}"
             )
+        if evidence.cross_validated is not None:
+            notes.append(
+                "left out in turn: five random parts, each predicted by a fit to the others, neighbours and all"
+            )
         if timings.noise["median"] is None:
             notes.append("no repeats in the data: its noise is unknown")
     if isinstance(learnt, Grid):

@@ -18,6 +18,9 @@ from sim.timings_source import About, Map, Where, read
 from traces.errors import InputError, choices
 from traces.terminal import out, write_json
 
+SEEDS = "0,1,2,3,4"
+"""Draws of interpolation where none are given."""
+
 
 def score(
     data: Annotated[
@@ -33,8 +36,9 @@ def score(
         str, typer.Option(metavar="SPLIT", help=f"What is fitted and what is tested: {', '.join(SPLITS)}.")
     ] = "interpolation",
     seeds: Annotated[
-        str, typer.Option(metavar="0,1,...", help="Seeds of interpolation, one a draw.")
-    ] = "0,1,2,3,4",
+        str | None,
+        typer.Option(metavar="0,1,...", help=f"Seeds of interpolation, one a draw; if not given, {SEEDS}."),
+    ] = None,
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="Model of the roofline, if not as the data names it.")
     ] = None,
@@ -48,10 +52,17 @@ def score(
     no_color: NoColor = False,
 ) -> None:
     """Score cost models on measured times that they were not fitted to."""
-    numbers = _whole_numbers(seeds)
+    if seeds is not None and split != "interpolation":
+        raise InputError(f"--seeds {seeds}: only interpolation draws at random, {split} does not")
+    numbers = _whole_numbers(SEEDS if seeds is None else seeds)
     names = [name.strip() for name in models.split(",") if name.strip()]
     if not names:
         raise InputError(f"--models {models!r} names none; choose {choices((ROOFLINE, *FITS))} or a file")
+    for option, size in (("--model", model), ("--gpu", gpu)):
+        if size is not None and ROOFLINE not in names and not split.startswith("leave-one"):
+            raise InputError(
+                f"{option} {size}: it sizes the {ROOFLINE}, which is not among --models {models}"
+            )
     files = {name: None if is_kind(name) else costs.found(name) for name in names}
     timings = read(data, mapped, where or [], about or []).timings
     parted = draws(timings, split, numbers)
@@ -110,7 +121,7 @@ def _notes(found: list[Scored], timings: Timings, split: str, names: list[str]) 
         "interpolation": f"{FIT_SHARE:.0%} of the shapes fitted, drawn with {', '.join(names)}; the others tested",
         "extrapolation": f"{'; '.join(names)}; all larger tested",
     }.get(split, f"{'; '.join(names)}: fitted to the others, tested on it")
-    notes = [f"{split}: {about}; neighbours in length stay together"]
+    notes = [f"{split}: {about}; no shape is tested on a fit to its neighbours in length"]
     if len(names) > 1:
         notes.append("mean, median, p95 and bias are means over these draws; worst is of all of them")
     noise = timings.noise["p95"]

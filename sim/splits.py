@@ -5,7 +5,7 @@
     leave-one-model-out  every model in turn is tested on a fit to the others
     leave-one-gpu-out    the same with devices
 
-Neighbours in length are never parted (:attr:`sim.timings.Timings.cell`).
+A shape is never tested on a fit to its neighbours in length (:attr:`sim.timings.Timings.cell`).
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ def interpolation(timings: Timings, seeds: Sequence[int]) -> list[Draw]:
 
 
 def extrapolation(timings: Timings, seeds: Sequence[int]) -> list[Draw]:
-    """Small rows and lengths fitted; ``seeds`` play no part."""
+    """Small rows and lengths fitted, all larger tested but for neighbours of a fitted one; ``seeds`` play no part."""
     inside, limits = np.zeros(len(timings), np.bool_), []
     length = timings.tokens + timings.output_tokens
     for group, phase in sorted(set(zip(timings.group.tolist(), timings.phase.tolist(), strict=True))):
@@ -48,7 +48,8 @@ def extrapolation(timings: Timings, seeds: Sequence[int]) -> list[Draw]:
         inside |= here & (timings.rows <= most_rows) & (length <= longest)
         limits.append(f"{PHASES[phase]} up to {most_rows} rows and {longest} tokens")
     name = "fitted " + "; ".join(dict.fromkeys(limits))
-    return [Draw(name, np.flatnonzero(inside), np.flatnonzero(~inside))]
+    beside = np.isin(timings.cell, timings.cell[inside])
+    return [Draw(name, np.flatnonzero(inside), np.flatnonzero(~beside))]
 
 
 def _middle(values: Ints) -> int:

@@ -66,6 +66,17 @@ def test_extrapolation_fits_the_lower_half_of_rows_and_lengths_and_tests_all_lar
 
 
 @pytest.mark.parametrize("split", ["interpolation", "extrapolation"])
+def test_no_shape_is_tested_on_its_neighbours(split: str) -> None:
+    # The middle of these lengths, 402, has neighbours above it.
+    contexts = np.concatenate([start + np.arange(5) for start in (100, 400, 1600)] * 4)
+    steps = padded_decode(np.repeat([1, 2, 4, 8], 15), contexts)
+    timings = of(Profile(steps, line(steps), CONDITIONS))
+    for draw in draws(timings, split, SEEDS):
+        assert not set(timings.cell[draw.tested]) & set(timings.cell[draw.fitted])
+        assert len(draw.tested) > 0
+
+
+@pytest.mark.parametrize("split", ["interpolation", "extrapolation"])
 def test_what_is_scored_was_never_fitted(split: str) -> None:
     """Tested times made a quarter longer: the fit, which never saw them, is 1/5 short on each of them, exactly."""
     steps = padded_decode(np.repeat([1, 2, 3, 4, 6, 8, 12, 16], 4), np.tile([8, 64, 256, 1000], 8))
@@ -252,6 +263,11 @@ def test_roofline_scores_are_plain_errors(tmp_path: Path, capsys: pytest.Capture
     [
         (["--seeds", "1,1"], "--seeds '1,1': give different whole numbers"),
         (["--seeds", "x"], "--seeds 'x': give different whole numbers"),
+        (["--seeds", "1", "--split", "extrapolation"], "--seeds 1: only interpolation draws at random"),
+        (
+            ["--gpu", "L4", "--models", "fitted"],
+            "--gpu L4: it sizes the roofline, which is not among --models",
+        ),
         (["--models", ","], "--models ',' names none; choose fitted, grid, residual or roofline or a file"),
         (["--models", "fited"], "cost model 'fited': No such file"),
         (
