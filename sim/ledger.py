@@ -9,7 +9,8 @@ overlap, so the reverse order (own context first, then without finished rows) is
 range. A measured batch's prefill and decode time is split in the shares a cost model gives for that batch and phase.
 """
 
-from dataclasses import dataclass, fields
+from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -66,56 +67,27 @@ class Ledger:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Peeled:
-    """What each batch would cost, nanoseconds by the cost model, one column a stage."""
-
-    prefill: Ints
-    prefill_real_rows: Ints
-    prefill_own: Ints
-    decode: Ints
-    decode_real_rows: Ints
-    decode_unfinished: Ints
-    decode_own: Floats
-    decode_own_all_rows: Floats
-    """Every row at its own context, finished ones too: the middle of the reverse order."""
-
-
 def ledger(record: RunRecord, prices: Prices) -> Ledger:
     """Split a run's time. ``prices`` are those the run was simulated with, or, for a measured run, those of the
     model that splits each batch's time."""
-    peeled = peel(record, prices)
     b = record.batches
-    prefill_scale, decode_scale = _scale(b.prefill_ns, peeled.prefill), _scale(b.decode_ns, peeled.decode)
-
-    def prefill(more: Ints, less: Ints) -> float:
-        return _dot(more - less, prefill_scale)
-
-    def decode(more: Ints | Floats, less: Ints | Floats) -> float:
-        return _dot(more - less, decode_scale)
-
-    dummy_prefill = prefill(peeled.prefill, peeled.prefill_real_rows)
-    dummy_decode = decode(peeled.decode, peeled.decode_real_rows)
-    lines = {
-        "prefill_padding": round(prefill(peeled.prefill_real_rows, peeled.prefill_own)),
-        "padded_context": round(decode(peeled.decode_unfinished, peeled.decode_own)),
-        "idle_rows": round(decode(peeled.decode_real_rows, peeled.decode_unfinished)),
-        "dummy_rows": round(dummy_prefill) + round(dummy_decode),
-    }
-    reverse = {
-        "padded_context": round(decode(peeled.decode_real_rows, peeled.decode_own_all_rows)),
-        "idle_rows": round(decode(peeled.decode_own_all_rows, peeled.decode_own)),
-    }
+    peeled: Counter[str] = Counter()
+    for batches, rows in record.blocks():
+        peeled.update(_peel(record, prices, batches, rows))
+    dummy_prefill = round(peeled["dummy_prefill"])
+    lines = {name: round(peeled[name]) for name in ("prefill_padding", "padded_context", "idle_rows")}
+    lines["dummy_rows"] = dummy_prefill + round(peeled["dummy_decode"])
+    reverse = {name: round(peeled[f"reverse_{name}"]) for name in ("padded_context", "idle_rows")}
     passes = _total(record.longest_output_tokens)  # a prefill and N - 1 decode steps a batch
     lines = {name: 0 if -passes <= value < 0 else value for name, value in lines.items()}
     reverse = {name: 0 if -passes <= value < 0 else value for name, value in reverse.items()}
     forming, no_work = idle_time(record)
-    lines["useful_prefill"] = _total(b.prefill_ns) - lines["prefill_padding"] - round(dummy_prefill)
+    lines["useful_prefill"] = _total(b.prefill_ns) - lines["prefill_padding"] - dummy_prefill
     lines["useful_decode"] = (
         _total(b.decode_ns)
         - lines["padded_context"]
         - lines["idle_rows"]
-        - (lines["dummy_rows"] - round(dummy_prefill))
+        - (lines["dummy_rows"] - dummy_prefill)
     )
     lines["batch_overhead"] = _total(b.before_ns) + _total(b.after_ns)
     lines["forming"], lines["no_work"] = forming, no_work
@@ -159,18 +131,8 @@ def idle_time(record: RunRecord) -> tuple[int, int]:
     return _total(forming), _total(start - free_from - forming)
 
 
-def peel(record: RunRecord, prices: Prices) -> Peeled:
-    """Price every stage of every batch, block by block."""
-    peeled = [_peel_block(record, prices, batches, rows) for batches, rows in record.blocks()]
-    nothing: Any = np.empty(0, np.int64)
-    columns = (
-        np.concatenate([nothing, *(getattr(block, field.name) for block in peeled)])
-        for field in fields(Peeled)
-    )
-    return Peeled(*columns)
-
-
-def _peel_block(record: RunRecord, prices: Prices, block: slice, span: slice) -> Peeled:
+def _peel(record: RunRecord, prices: Prices, block: slice, span: slice) -> dict[str, float]:
+    """What each stage of peeling takes off the batches of a block, nanoseconds."""
     model = prices.model
     rows = record.batch_rows[block]
     first = record.batches.first_row[block] - span.start
@@ -208,16 +170,21 @@ def _peel_block(record: RunRecord, prices: Prices, block: slice, span: slice) ->
     )
     own = line_sums_ns(model, lines)
     all_rows = Lines(rows, sums, longest, np.ones_like(rows), longest_output - 1)
-    return Peeled(
-        prefill=prefill,
-        prefill_real_rows=prefill_real,
-        prefill_own=prefill_own,
-        decode=decode,
-        decode_real_rows=decode_real,
-        decode_unfinished=batch_sum(unfinished, first),
-        decode_own=np.add.reduceat(own, first),
-        decode_own_all_rows=line_sums_ns(model, all_rows),
-    )
+    decode_unfinished = batch_sum(unfinished, first)
+    decode_own = np.add.reduceat(own, first)
+    decode_own_all_rows = line_sums_ns(model, all_rows)
+
+    b = record.batches
+    prefill_scale, decode_scale = _scale(b.prefill_ns[block], prefill), _scale(b.decode_ns[block], decode)
+    return {
+        "dummy_prefill": _dot(prefill - prefill_real, prefill_scale),
+        "prefill_padding": _dot(prefill_real - prefill_own, prefill_scale),
+        "dummy_decode": _dot(decode - decode_real, decode_scale),
+        "idle_rows": _dot(decode_real - decode_unfinished, decode_scale),
+        "padded_context": _dot(decode_unfinished - decode_own, decode_scale),
+        "reverse_padded_context": _dot(decode_real - decode_own_all_rows, decode_scale),
+        "reverse_idle_rows": _dot(decode_own_all_rows - decode_own, decode_scale),
+    }
 
 
 def _by_falling_output(first: Ints, rows: Ints, output: Ints) -> Ints:

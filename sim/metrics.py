@@ -1,8 +1,12 @@
 """Latency and throughput of a run, as pure functions of its record. Definitions stand in the README."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.passes import passes_done, token_gaps
 from sim.pricing import Prices
@@ -14,15 +18,80 @@ from traces.trace import Floats, Ints
 LATENCIES = ("queue", "forming", "backlog", "ttft", "tpot", "itl", "e2e", "e2e_batch")
 
 
-def busy_before(record: RunRecord, at_ns: Ints) -> Ints:
-    """Nanoseconds of batches that the one server has run before each time."""
-    start, took = record.batches.start_ns, record.end_ns - record.batches.start_ns
-    if not len(start):
-        return np.zeros_like(at_ns)
-    before = np.cumsum(took) - took
-    i = np.searchsorted(start, at_ns, side="right") - 1
-    inside = before[i] + np.minimum(at_ns - start[i], took[i])
-    return np.where(i < 0, 0, inside)
+class BusyTime:
+    """How long the one server of a run has worked before a time."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self._start = record.batches.start_ns
+        self._took = record.end_ns - self._start
+        self._before = np.cumsum(self._took) - self._took
+
+    def before(self, at_ns: Ints) -> Ints:
+        """Nanoseconds of batches run before each time."""
+        if not len(self._start):
+            return np.zeros_like(at_ns)
+        i = np.searchsorted(self._start, at_ns, side="right") - 1
+        inside = self._before[i] + np.minimum(at_ns - self._start[i], self._took[i])
+        return np.where(i < 0, 0, inside)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Completed requests of some batches, nanoseconds; each column is made when first asked for."""
+
+    record: RunRecord
+    busy: BusyTime
+    batches: slice
+    rows: slice
+
+    @cached_property
+    def done(self) -> NDArray[np.bool_]:
+        return self.record.row_completed[self.rows]
+
+    def of_batches(self, column: Ints) -> Ints:
+        return np.repeat(column, self.record.batch_rows[self.batches])[self.done]
+
+    @cached_property
+    def arrival(self) -> Ints:
+        return self.record.per_row(self.record.requests.arrival_ns)[self.rows][self.done]
+
+    @cached_property
+    def queue(self) -> Ints:
+        return self.of_batches(self.record.batches.start_ns[self.batches]) - self.arrival
+
+    @cached_property
+    def backlog(self) -> Ints:
+        start = self.record.batches.start_ns[self.batches]
+        return self.of_batches(self.busy.before(start)) - self.busy.before(self.arrival)
+
+    @cached_property
+    def first(self) -> Ints:
+        return self.of_batches(self.record.prefill_end_ns[self.batches])
+
+    @cached_property
+    def last(self) -> Ints:
+        return self.record.rows.last_token_ns[self.rows][self.done]
+
+    @property
+    def tpot(self) -> Floats:
+        gaps = self.record.row_output_tokens[self.rows][self.done] - 1
+        several = gaps > 0
+        return (self.last - self.first)[several] / gaps[several]
+
+    @property
+    def returned(self) -> Ints:
+        return self.of_batches(self.record.end_ns[self.batches])
+
+
+_LATENCY: dict[str, Callable[[_Block], Ints | Floats]] = {
+    "queue": lambda block: block.queue,
+    "forming": lambda block: block.queue - block.backlog,
+    "backlog": lambda block: block.backlog,
+    "ttft": lambda block: block.first - block.arrival,
+    "tpot": lambda block: block.tpot,
+    "e2e": lambda block: block.last - block.arrival,
+    "e2e_batch": lambda block: block.returned - block.arrival,
+}
 
 
 def latency_columns(record: RunRecord) -> dict[str, Ints | Floats]:
@@ -31,51 +100,27 @@ def latency_columns(record: RunRecord) -> dict[str, Ints | Floats]:
     Queue = start - arrival; backlog is the part of it in which the server was busy, forming the rest. TTFT is the
     end of prefill - arrival. E2E ends at the request's own last token, ``e2e_batch`` when its batch returns.
     """
-    rows = int(np.count_nonzero(record.row_completed))
-    columns: dict[str, Ints | Floats] = {
-        name: np.empty(rows, np.int64) for name in LATENCIES if name != "itl"
-    }
-    columns["tpot"] = np.empty(rows)
-    filled = dict.fromkeys(columns, 0)
-    busy_at_start = busy_before(record, record.batches.start_ns)
-    for batches, block in record.blocks():
-        for name, part in _block_latencies(record, batches, block, busy_at_start).items():
-            columns[name][filled[name] : filled[name] + len(part)] = part
-            filled[name] += len(part)
-    return {name: column[: filled[name]] for name, column in columns.items()}
+    busy, rows = BusyTime(record), len(record.rows.request)
+    return {name: _latency_column(record, name, busy, np.empty(rows, np.int64)) for name in _LATENCY}
 
 
-def _block_latencies(
-    record: RunRecord, batches: slice, block: slice, busy_at_start: Ints
-) -> dict[str, Ints | Floats]:
-    done = record.row_completed[block]
-    each = record.batch_rows[batches]
-
-    def of_batches(column: Ints) -> Ints:
-        return np.repeat(column[batches], each)[done]
-
-    arrival = record.per_row(record.requests.arrival_ns)[block][done]
-    first, last = of_batches(record.prefill_end_ns), record.rows.last_token_ns[block][done]
-    gaps = record.row_output_tokens[block][done] - 1
-    several = gaps > 0
-    queue = of_batches(record.batches.start_ns) - arrival
-    backlog = of_batches(busy_at_start) - busy_before(record, arrival)
-    return {
-        "queue": queue,
-        "forming": queue - backlog,
-        "backlog": backlog,
-        "ttft": first - arrival,
-        "tpot": (last - first)[several] / gaps[several],
-        "e2e": last - arrival,
-        "e2e_batch": of_batches(record.end_ns) - arrival,
-    }
+def _latency_column(record: RunRecord, name: str, busy: BusyTime, memory: Ints) -> Ints | Floats:
+    """One latency, written into ``memory``, which has room for every row."""
+    column: Ints | Floats = memory.view(np.float64) if name == "tpot" else memory
+    filled = 0
+    for batches, rows in record.blocks():
+        part = _LATENCY[name](_Block(record, busy, batches, rows))
+        column[filled : filled + len(part)] = part
+        filled += len(part)
+    return column[:filled]
 
 
 def latency(record: RunRecord, prices: Prices | None) -> dict[str, Summary]:
     """Summary of each latency, seconds. ``itl`` pools all gaps between tokens of all requests."""
-    columns = latency_columns(record)
     found: dict[str, Summary] = {"itl": weighted_summary(*token_gaps(record, prices))}
-    found |= {name: summary(columns.pop(name)) for name in tuple(columns)}
+    # One after the other in the same memory: fresh memory for each would cost a long run more than its numbers.
+    busy, memory = BusyTime(record), np.empty(len(record.rows.request), np.int64)
+    found |= {name: summary(_latency_column(record, name, busy, memory)) for name in _LATENCY}
     return {name: found[name] for name in LATENCIES}
 
 

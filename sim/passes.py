@@ -13,28 +13,38 @@ def token_gaps(record: RunRecord, prices: Prices | None) -> tuple[Ints, Ints]:
     Exact without enumerating tokens: a row of output o in a batch padded to P has one gap at each context
     P+1 .. P+o-1, so +1 at the first and -1 after the last, summed up, counts the gaps at every context.
     """
-    done = record.row_completed
     if record.measured is not None:
+        done = record.row_completed
         steps = driving_steps(record)
         first = record.spread(record.measured.first_step)[done]
-        counts = _covered(first + 1, first + record.row_output_tokens[done], len(steps))
-        return steps, counts
+        opened = _opened(first + 1, first + record.row_output_tokens[done], len(steps))
+        return steps, np.cumsum(opened)[:-1]
     if prices is None:
         raise ValueError("gaps of a simulated run need its prices")
-    context, output = record.spread(record.padded_prompt_tokens), record.row_output_tokens
-    values, counts_by_rows = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for rows, index in by_value(record.spread(record.batch_rows + record.batches.dummy_rows)):
-        counts = _covered(context[index] + 1, context[index] + output[index], prices.max_context_tokens + 1)
-        occurring = np.flatnonzero(counts)
+    computed = record.batch_rows + record.batches.dummy_rows
+    length = prices.max_context_tokens + 1
+    opened_by_rows: dict[int, Ints] = {}
+    for batches, block in record.blocks():
+        done, each = record.row_completed[block], record.batch_rows[batches]
+        context = np.repeat(record.padded_prompt_tokens[batches], each)[done]
+        output = record.row_output_tokens[block][done]
+        for rows, index in by_value(np.repeat(computed[batches], each)[done]):
+            opened = _opened(context[index] + 1, context[index] + output[index], length)
+            opened_by_rows[rows] = opened + opened_by_rows.get(rows, 0)
+    values, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for rows, opened in opened_by_rows.items():
+        covering = np.cumsum(opened)[:-1]
+        occurring = np.flatnonzero(covering)
         values.append(prices.step_ns(rows)[occurring])
-        counts_by_rows.append(counts[occurring])
-    return np.concatenate(values), np.concatenate(counts_by_rows)
+        counts.append(covering[occurring])
+    return np.concatenate(values), np.concatenate(counts)
 
 
-def _covered(first: Ints, stop: Ints, length: int) -> Ints:
-    """How many of the intervals [first, stop) cover each place 0 .. length-1."""
+def _opened(first: Ints, stop: Ints, length: int) -> Ints:
+    """+1 where one of the intervals [first, stop) begins and -1 where one has ended, at places 0 .. length; summed
+    up, how many of them cover each place."""
     opened, closed = (np.bincount(place, minlength=length + 1) for place in (first, stop))
-    return np.cumsum(opened - closed)[:length]
+    return opened - closed
 
 
 def driving_steps(record: RunRecord) -> Ints:

@@ -205,7 +205,8 @@ def _record(
         measured=_measured(measured, failed) if measured else None,
     )
     last_token_ns = executor.row_decode_ns(record)
-    last_token_ns += record.spread(record.prefill_end_ns)
+    for batches, rows in record.blocks():
+        last_token_ns[rows] += np.repeat(record.prefill_end_ns[batches], batch_rows[batches])
     return replace(record, rows=replace(record.rows, last_token_ns=last_token_ns))
 
 
