@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sim.conformance import broken_contract, fall, may_fall
 from sim.cost import CostModel
 from sim.fitted import Fitted
 from sim.grid import Grid
@@ -144,6 +143,9 @@ def _imported(cost: str) -> CostModel:
             model = model()
         except Exception as error:
             raise InputError(f"cost model {cost!r}: {attribute}() cannot be made: {_said(error)}") from None
+    # Only here: it simulates, and so loads what nothing else of this module needs.
+    from sim.conformance import broken_contract, fall, may_fall
+
     broken, falling = broken_contract(model), None
     if broken is None:
         falling = fall(model)

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sim.step import Step, concat
 from traces.errors import InputError
@@ -147,6 +145,10 @@ class Profile:
 
     def save(self, path: Path) -> None:
         """Write one Parquet file, whole or not at all."""
+        # Loaded here and in load(): every cost model knows profiles, few commands read one, and Arrow is slow to load.
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         table = pa.table(
             {**{name: getattr(self.steps, name) for name in STEP_COLUMNS}, "seconds": self.seconds}
         )
@@ -170,6 +172,9 @@ class Profile:
         Raises:
             InputError: no such file, not a profile, or a column is missing; one line with the path.
         """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         if path.is_dir():
             raise InputError(f"profile {str(path)!r} is a folder; give the Parquet file in it")
         if not path.exists():
