@@ -22,7 +22,6 @@ from sim.options import Json, MaxBatch, MaxWait, NoColor, Seed
 from sim.record import RunRecord
 from sim.roofline import Roofline
 from sim.run import simulate
-from sim.tables import percent
 from sim.versus import (
     Batch,
     BatchScore,
@@ -33,6 +32,7 @@ from sim.versus import (
 )
 from traces.errors import InputError
 from traces.load import load
+from traces.tables import percent
 from traces.terminal import command_app, number, out, run_app, warn, whole, write_json, write_text
 from traces.trace import Trace
 

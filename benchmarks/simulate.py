@@ -19,7 +19,7 @@ from sim.hardware import hardware
 from sim.models import model_shape
 from sim.roofline import Roofline
 from sim.run import prices_of, results, simulate
-from sim.tables import add, count, percent, seconds, table
+from traces.tables import add, count, percent, seconds, table
 from traces.terminal import command_app, out, run_app, whole
 from traces.trace import Trace
 

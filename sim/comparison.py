@@ -11,9 +11,9 @@ from sim import costs, versus_report
 from sim.errors import Pair, Times
 from sim.record import RunRecord
 from sim.speedup import CurvePoint, EngineRun, stops_paying
-from sim.tables import percent
 from sim.versus import Batch, BatchScore, StepScore, Versus, step_scores, versus
 from traces.errors import InputError
+from traces.tables import percent
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from sim.explain import Explanation, Phase
 from sim.speedup import PAYS
-from sim.tables import add, bar, count, gigabytes, percent, seconds, table
+from traces.tables import add, bar, count, gigabytes, percent, seconds, table
 
 
 def print_explanation(found: Explanation, setup: dict[str, Any], console: Console) -> None:

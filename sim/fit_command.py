@@ -15,10 +15,10 @@ from sim.grid import Grid
 from sim.options import Json, NoColor
 from sim.replay import replay
 from sim.residual import Residual
-from sim.tables import add, count, percent, table
 from sim.timings import Timings
 from sim.timings_source import About, Map, Measured, Where, read
 from traces.errors import InputError, choices
+from traces.tables import add, count, percent, table
 from traces.terminal import out, warn, whole, write_json
 
 REPLAY, NONE = "replay", "none"

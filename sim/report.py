@@ -11,7 +11,7 @@ from sim.metrics import batches, requests
 from sim.record import REJECTED, RunRecord
 from sim.run import Results
 from sim.stats import METHOD
-from sim.tables import add, bar, count, gigabytes, percent, seconds, table
+from traces.tables import add, bar, count, gigabytes, percent, seconds, table
 
 LATENCY_NAMES = {
     "queue": "queue (start - arrival)",

@@ -12,10 +12,10 @@ from sim.fitting import FITS
 from sim.options import Json, NoColor
 from sim.scoring import ROOFLINE, Scored, Sizes, is_kind, scored
 from sim.splits import FIT_SHARE, SPLITS, draws
-from sim.tables import add, percent, table
 from sim.timings import Timings
 from sim.timings_source import About, Map, Where, read
 from traces.errors import InputError, choices
+from traces.tables import add, percent, table
 from traces.terminal import out, write_json
 
 SEEDS = "0,1,2,3,4"

@@ -14,9 +14,9 @@ from sim.ledger import LINES
 from sim.record import RunRecord
 from sim.report import LATENCY_NAMES
 from sim.speedup import PAYS, CurvePoint, EngineRun, stops_paying
-from sim.tables import add, bar, count, percent, seconds, slot_bar, table
 from sim.versus import BatchScore, StepScore, Versus
 from traces.slots import Slots
+from traces.tables import add, bar, count, percent, seconds, slot_bar, table
 
 SHOWN = ("mean", "p50", "p95", "p99")
 """Which statistics of each latency the table shows; the JSON has all."""

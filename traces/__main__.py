@@ -16,6 +16,7 @@ from traces.formats import FORMATS
 from traces.lengths import LAWS
 from traces.load import BUILT_IN, load
 from traces.synthetic import BEGINNINGS, is_recipe
+from traces.tables import add, table
 from traces.terminal import REDIRECTED_COLUMNS, command_app, out, run_app, warn, whole, write_json
 from traces.trace import Trace
 from traces.transforms import TRANSFORMS, transform
@@ -106,9 +107,7 @@ def make(
 @app.command(name="list")
 def list_names() -> None:
     """Every name that is known: traces, formats, arrival processes, laws of lengths, transforms."""
-    table = Table(title="Names", title_justify="left")
-    table.add_column("what", no_wrap=True)
-    table.add_column("names")
+    names_table = table("Names", "what", "names", left=2)
     rows: dict[str, Iterable[str]] = {
         "built in": BUILT_IN,
         "formats read": FORMATS,
@@ -118,17 +117,13 @@ def list_names() -> None:
         "transforms": TRANSFORMS,
     }
     for what, names in rows.items():
-        table.add_row(what, ", ".join(names))
-    out().print(table)
-    table = Table(title="Public traces (fetch NAME)", title_justify="left")
-    table.add_column("name", no_wrap=True)
-    table.add_column("licence", no_wrap=True)
-    table.add_column("fetched", no_wrap=True)
-    table.add_column("url", overflow="fold")
+        add(names_table, what, ", ".join(names))
+    out().print(names_table)
+    public = table("Public traces (fetch NAME)", "name", "licence", "fetched", "url", left=4)
     for name, remote in REMOTE.items():
         there = "yes" if cached(name, remote).exists() else "no"
-        table.add_row(name, remote.licence, there, Text(remote.url))
-    out().print(table)
+        add(public, name, remote.licence, there, remote.url)
+    out().print(public)
 
 
 @app.command(name="fetch")
@@ -161,12 +156,12 @@ def _loaded(
     return trace
 
 
-def _show(table: Table) -> None:
+def _show(shown: Table) -> None:
     """Print a table; where the terminal is too narrow for its numbers, over the edge rather than cut."""
     console = out()
-    natural = Measurement.get(console, console.options.update(max_width=10_000), table).maximum
+    natural = Measurement.get(console, console.options.update(max_width=10_000), shown).maximum
     console.width = max(console.width, min(natural, REDIRECTED_COLUMNS))
-    console.print(table)
+    console.print(shown)
 
 
 def _write(trace: Trace, target: Path, to: str | None) -> None:

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 from rich.table import Table
-from rich.text import Text
 
 from traces.slots import Slots, consecutive, padded_slots
+from traces.tables import add, percent, table
 from traces.trace import Ints, Trace
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -126,16 +126,8 @@ def _waste_row(
 
 
 def tables(trace: Trace, found: dict[str, Any]) -> list[Table]:
-    """The facts as tables: what there is, lengths, waste by batch size, histograms."""
-    return [_overview(found), _lengths(found), *_histograms(trace), _waste(found["waste"])]
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=Text(title), title_justify="left")
-    table.add_column(columns[0])
-    for column in columns[1:]:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
+    """The facts as tables: what there is, waste by batch size, lengths and their histograms."""
+    return [_overview(found), _waste(found["waste"]), _lengths(found), *_histograms(trace)]
 
 
 def _number(value: float | None, digits: int = 6) -> str:
@@ -145,74 +137,64 @@ def _number(value: float | None, digits: int = 6) -> str:
 
 
 def _overview(found: dict[str, Any]) -> Table:
-    table = _table("Trace", "", found["trace"])
-    table.columns[1].header = Text(found["trace"])
-    table.columns[1].no_wrap = False
-    table.add_row("rows", _number(found["rows"]))
+    t = table("Trace", "", "", left=2)
+    add(t, "name", found["trace"])
+    add(t, "rows", _number(found["rows"]))
     for reason, count in found["dropped"].items():
-        table.add_row(Text(f"dropped: {reason}"), _number(count))
+        add(t, f"dropped: {reason}", _number(count))
     if found["moved_rows"]:
-        table.add_row("rows sorted into place", _number(found["moved_rows"]))
+        add(t, "rows sorted into place", _number(found["moved_rows"]))
     for step in found["history"]:
         said = ", ".join(f"{key}={value}" for key, value in step.items() if key != "name")
-        table.add_row(Text(f"transform {step['name']}"), Text(said))
+        add(t, f"transform {step['name']}", said)
     times = found["arrivals"]
     if found["clients"] is not None:
-        table.add_row("arrival times", f"a closed loop of {_number(found['clients'])} clients")
+        add(t, "arrival times", f"a closed loop of {_number(found['clients'])} clients")
     elif times is None:
-        table.add_row("arrival times", "none: offline work")
+        add(t, "arrival times", "none: offline work")
     else:
-        table.add_row("span (s)", f"{times['span_s']:.9f}".rstrip("0").rstrip("."))
-        table.add_row("requests per second", _number(times["rate_per_s"]))
-        table.add_row("CV of the gaps", _number(times["gap_cv"], 4))
-        table.add_row(
-            "smallest, largest gap (s)", f"{_number(times['min_gap_s'])}, {_number(times['max_gap_s'])}"
-        )
-        table.add_row("arrivals at the same time", _number(times["ties"]))
-    table.add_row("correlation of prompt and output", _number(found["prompt_output_correlation"], 3))
+        add(t, "span (s)", f"{times['span_s']:.9f}".rstrip("0").rstrip("."))
+        add(t, "requests per second", _number(times["rate_per_s"]))
+        add(t, "CV of the gaps", _number(times["gap_cv"], 4))
+        add(t, "smallest, largest gap (s)", f"{_number(times['min_gap_s'])}, {_number(times['max_gap_s'])}")
+        add(t, "arrivals at the same time", _number(times["ties"]))
+    add(t, "correlation of prompt and output", _number(found["prompt_output_correlation"], 3))
     if "context" in found:
         within, context = found["context"]["rows_within"], found["context"]["context_tokens"]
         share = within / found["rows"]
-        table.add_row(f"prompt + output within {context:,} tokens", f"{within:,} ({share:.1%})")
-    return table
+        add(t, f"prompt + output within {context:,} tokens", f"{within:,} ({share:.1%})")
+    return t
 
 
 def _lengths(found: dict[str, Any]) -> Table:
-    table = _table("Lengths (tokens, linear quantiles)", "", "min", *QUANTILES, "max", "mean")
+    t = table("Lengths, tokens (linear quantiles)", "", "min", *QUANTILES, "max", "mean")
     for name in ("prompt", "output", "total"):
         row = found[f"{name}_tokens"]
-        table.add_row(name, *(_number(row[key]) for key in ("min", *QUANTILES, "max")), f"{row['mean']:,.1f}")
-    return table
+        add(t, name, *(_number(row[key]) for key in ("min", *QUANTILES, "max")), f"{row['mean']:,.1f}")
+    return t
 
 
 def _waste(rows: list[dict[str, Any]]) -> Table:
-    table = Table(
-        title="Slots wasted when requests always wait, as they come or sorted by prompt in windows",
-        title_justify="left",
-    )
-    table.add_column("batch size", justify="right")
-    for order in ("as they come", f"sorted ({WINDOW_BATCHES} batches)"):
-        table.add_column(f"prefill padding\n{order}", justify="right")
-        table.add_column(f"idle decode\n{order}", justify="right")
+    order = ("as they come", f"sorted, {WINDOW_BATCHES} batches")
+    heads = [f"{phase}\n{how}" for how in order for phase in ("prefill padding", "idle decode")]
+    t = table("Slots wasted by full batches, in order of arrival or sorted by prompt", "batch", *heads)
     half = len(rows) // 2
     for plain, by_length in zip(rows[:half], rows[half:], strict=True):
         shares = [row[key] for row in (plain, by_length) for key in ("prefill_waste", "decode_waste")]
-        table.add_row(str(plain["batch_size"]), *(f"{share:.1%}" for share in shares))
-    return table
+        add(t, str(plain["batch_size"]), *map(percent, shares))
+    return t
 
 
 def _histograms(trace: Trace) -> list[Table]:
     """Requests by power of two of their length, as bars of ``#``: any terminal can show those."""
     made = []
     for name, tokens in (("prompt", trace.prompt_tokens), ("output", trace.output_tokens)):
-        table = Table(title=f"Requests by {name} length", title_justify="left")
-        table.add_column("tokens", justify="right", no_wrap=True)
-        table.add_column("rows", justify="right", no_wrap=True)
-        table.add_column("", no_wrap=True)
+        t = table(f"Requests by {name} length", "tokens", "rows", "", left=0)
+        t.columns[-1].justify = "left"
         counts = np.bincount(np.frexp(tokens)[1] - 1)
         low = int(np.flatnonzero(counts)[0])
         for power in range(low, len(counts)):
             bar = "#" * round(BAR_COLUMNS * int(counts[power]) / int(counts.max()))
-            table.add_row(f"{2**power:,} - {2 ** (power + 1) - 1:,}", f"{counts[power]:,}", bar)
-        made.append(table)
+            add(t, f"{2**power:,} - {2 ** (power + 1) - 1:,}", f"{counts[power]:,}", bar)
+        made.append(t)
     return made

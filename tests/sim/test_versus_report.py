@@ -16,7 +16,6 @@ from sim.errors import Noise, Pair, Times
 from sim.ledger import LINES
 from sim.report import LATENCY_NAMES
 from sim.speedup import CurvePoint, EngineRun
-from sim.tables import percent
 from sim.versus import Batch, BatchScore, StepScore, Versus, step_scores, versus
 from sim.versus_report import (
     batches_table,
@@ -37,6 +36,7 @@ from sim.versus_report import (
 )
 from tests.sim.beside import LINE, measured, simulated
 from tests.sim.worked import MS, TEXTBOOK, trace_of
+from traces.tables import percent
 from traces.trace import Trace
 
 TRACE = trace_of([0, 0, 5 * MS, 9 * MS, 9 * MS, 400 * MS], [3, 2, 4, 1, 2, 2], [2, 5, 3, 1, 4, 2])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from sim.tables import add, bar, count, gigabytes, percent, seconds, slot_bar, table
+from traces.tables import add, bar, count, gigabytes, percent, seconds, slot_bar, table
 
 
 @pytest.mark.parametrize(
