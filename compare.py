@@ -122,6 +122,10 @@ def main(
     else:
         if cost is not None and "seconds" in given:
             raise InputError(f"--seconds {seconds:g} has no meaning with --cost, which needs no calibration")
+        if model is not None and weights != "random":
+            raise InputError(
+                f"--model {model} has no meaning with --weights {weights}, which say what model they are"
+            )
         batching = Batching(max_batch, DEFAULT_WAIT_S if max_wait is None and not names else max_wait)
         trace = load(names[0] if names else DEFAULT_TRACE, seed=seed)
         options = Options(model, weights, device, cost, batching, repeats, seconds, seed, save)

@@ -183,6 +183,7 @@ def test_what_failed_or_was_rejected_on_one_side_is_said(
         (["{sim}", "{mea}", "--cost", "x.json"], ["--cost", "two saved records"]),
         (["{sim}", "{mea}", "--save", "x"], ["--save", "two saved records"]),
         (["textbook", "--cost", "roofline", "--seconds", "3"], ["--seconds", "--cost"]),
+        (["textbook", "--model", "toy", "--weights", "folder"], ["--model toy", "--weights folder"]),
         (["{sim}", "{mea}", "--json", "no/such/x.json"], ["--json", "'no/such/x.json'"]),
         (["{sim}", "{mea}", "--markdown", "no/such/x.md"], ["--markdown", "'no/such/x.md'"]),
         (["{sim}", "{mea}", "--fail-over", "nan"], ["--fail-over", "'nan'"]),
