@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from real.engine import Engine
 from real.executor import Clock, Measured
 from sim.batching import Batching
@@ -66,6 +68,12 @@ def replay(
         **about,
         "clock": clock,
     }
+    if wall_clock:
+        # Time passes for the requests that wait while a shape is warmed up, so all shapes go first.
+        longest = {int(prompt).bit_length(): int(prompt) for prompt in np.sort(served.prompt_tokens)}
+        for rows in range(1, min(policy.max_batch, len(served)) + 1):
+            for prompt in longest.values():
+                executor.warm(int(rounding.rows(rows)), prompt)
     record = serve(
         served,
         policy,

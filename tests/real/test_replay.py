@@ -1,6 +1,6 @@
 """A measured run: the simulator's server over the engine, under the same policy, with its conditions."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -143,3 +143,18 @@ def test_the_real_engine(model: Any) -> None:
     assert len(record.measured.step_cpu_ns) == 20
     assert record.batches.prefill_ns[0] == record.measured.step_cpu_ns[0]
     assert record.batches.decode_ns[0] == record.measured.step_cpu_ns[1:].sum()
+
+
+def test_in_real_time_all_shapes_are_warm_before_the_first_request() -> None:
+    engine = fake()
+    trace = arrivals([0, 1 * MS, 30 * MS], [3, 5, 20], [2, 2, 2])
+    record = run(trace, Batching(2, 1e-3), engine, wall_clock=True)
+    ran = [shape[:2] for shape in cast(FakeEngine, engine).shapes]
+    served = [
+        (int(rows), int(prompt))
+        for rows, prompt in zip(record.batch_rows, record.padded_prompt_tokens, strict=True)
+    ]
+    # One or two rows, prompts of up to 3, 5 and 20 tokens: one of each power of two.
+    warm = ran[: record.setup["warm_ups"]]
+    assert set(warm) == {(rows, prompt) for rows in (1, 2) for prompt in (3, 5, 20)}
+    assert ran[len(warm) :] == served
