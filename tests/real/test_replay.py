@@ -157,4 +157,4 @@ def test_in_real_time_all_shapes_are_warm_before_the_first_request() -> None:
     # One or two rows, prompts of up to 3, 5 and 20 tokens: one of each power of two.
     warm = ran[: record.setup["warm_ups"]]
     assert set(warm) == {(rows, prompt) for rows in (1, 2) for prompt in (3, 5, 20)}
-    assert ran[len(warm) :] == served
+    assert ran[len(warm) :] == list(shapes)
