@@ -150,11 +150,8 @@ def test_in_real_time_all_shapes_are_warm_before_the_first_request() -> None:
     trace = arrivals([0, 1 * MS, 30 * MS], [3, 5, 20], [2, 2, 2])
     record = run(trace, Batching(2, 1e-3), engine, wall_clock=True)
     ran = [shape[:2] for shape in cast(FakeEngine, engine).shapes]
-    served = [
-        (int(rows), int(prompt))
-        for rows, prompt in zip(record.batch_rows, record.padded_prompt_tokens, strict=True)
-    ]
+    served = zip(record.batch_rows.tolist(), record.padded_prompt_tokens.tolist(), strict=True)
     # One or two rows, prompts of up to 3, 5 and 20 tokens: one of each power of two.
     warm = ran[: record.setup["warm_ups"]]
     assert set(warm) == {(rows, prompt) for rows in (1, 2) for prompt in (3, 5, 20)}
-    assert ran[len(warm) :] == list(shapes)
+    assert ran[len(warm) :] == list(served)
