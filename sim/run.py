@@ -1,9 +1,11 @@
 """A simulated run from options to record, and any record to the document that ``--json`` prints."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+
+import numpy as np
 
 from sim import costs
 from sim.batching import Batching
@@ -122,12 +124,18 @@ def capacity(
 ) -> Capacity | None:
     """Capacity of a policy on a trace that was served as ``record`` says; None where nothing was served.
 
-    A run at once is its own answer. Any other is run once more, at once.
+    A run at once is its own answer. Any other is run once more with everything there from the start, in the order in
+    which it was served: another order would make other batches.
     """
     if not batching.at_once:
-        at_once = Batching(batching.max_batch, at_once=True)
-        rounding = rounding_of(record)
-        record = simulate(trace, at_once, model, max_kv_tokens=max_kv_tokens, rounding=rounding)
+        waiting = replace(trace, arrival_ns=np.zeros(len(trace), np.int64), closed_loop=None)
+        record = simulate(
+            waiting,
+            Batching(batching.max_batch),
+            model,
+            max_kv_tokens=max_kv_tokens,
+            rounding=rounding_of(record),
+        )
     busy_s = int((record.end_ns - record.batches.start_ns).sum()) / 1e9
     if not busy_s:
         return None

@@ -148,10 +148,17 @@ def shuffle_lengths(trace: Trace, *, seed: int = 0) -> Trace:
 
 
 def at_once(trace: Trace) -> Trace:
-    """Set arrival times aside: offline work, in the order of the source."""
-    moved = np.any(trace.source_row[1:] < trace.source_row[:-1])
+    """Set arrival times aside: offline work, in the order of the source; a row that comes again (``repeat``) comes
+    in a later round."""
+    row = trace.source_row
+    if moved := bool(np.any(row[1:] < row[:-1])):
+        order = np.argsort(row, kind="stable")
+        new = np.diff(row[order], prepend=-1) != 0
+        place = np.arange(len(row))
+        times_before = place - np.maximum.accumulate(np.where(new, place, 0))
+        order = order[np.argsort(times_before, kind="stable")]
     return replace(
-        trace.rows(np.argsort(trace.source_row, kind="stable")) if moved else trace,
+        trace.rows(order) if moved else trace,
         arrival_ns=np.zeros(len(trace), np.int64),
         moved_rows=0,
         timed=False,

@@ -1,6 +1,7 @@
 """Batches small enough to do on paper, and faults that people reported of similar tools."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -237,6 +238,17 @@ def test_what_is_rejected_is_not_asked_of_the_server() -> None:
     assert limit is not None
     assert limit.requests_per_s == pytest.approx(10)
     assert not limit.saturated
+
+
+def test_capacity_is_of_the_batches_that_are_served() -> None:
+    """Short and long take turns: K1 needs 2 x 9 ms of prefill for each two of them, whatever order rows had."""
+    trace = replace(
+        trace_of([i * S for i in range(4)], [1, 9, 1, 9], 1), source_row=np.array([0, 2, 1, 3]), moved_rows=1
+    )
+    record = run(trace, 2)
+    limit = capacity(record, trace, Batching(2), K1, None)
+    assert limit is not None
+    assert limit.requests_per_s == pytest.approx(4 / 36e-3)
 
 
 def test_capacity_is_of_the_run_s_own_rounding() -> None:

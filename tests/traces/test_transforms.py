@@ -60,6 +60,16 @@ def test_at_once_goes_back_to_the_order_of_the_source() -> None:
     assert not offline.timed
 
 
+def test_at_once_plays_the_rounds_of_a_repeated_trace_one_after_the_other() -> None:
+    start = trace([0, 5, 9], [7, 8, 9], [1, 2, 3])
+    again = transform(start, "repeat:n=8")
+    assert transform(again, "at_once").source_row.tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
+    moved = replace(start, source_row=np.array([2, 0, 1]), moved_rows=2)
+    offline = transform(transform(moved, "repeat:n=6"), "at_once")
+    assert offline.source_row.tolist() == [0, 1, 2, 0, 1, 2]
+    assert offline.prompt_tokens.tolist() == [8, 9, 7, 8, 9, 7]
+
+
 def test_each_scale_goes_the_way_it_says() -> None:
     start = trace([0, 2, 6])
     assert transform(start, "scale_rate:factor=2").arrival_ns.tolist() == [0, S, 3 * S]
