@@ -33,7 +33,17 @@ from sim.versus import (
 from traces.errors import InputError
 from traces.load import load
 from traces.tables import percent
-from traces.terminal import command_app, number, out, run_app, warn, whole, write_json, write_text
+from traces.terminal import (
+    command_app,
+    file_to_write,
+    number,
+    out,
+    run_app,
+    warn,
+    whole,
+    write_json,
+    write_text,
+)
 from traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -93,7 +103,7 @@ def main(
     seed: Seed = 0,
     json: Json = None,
     markdown: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the tables as Markdown.")
+        Path | None, typer.Option(parser=file_to_write, metavar="FILE", help="Write the tables as Markdown.")
     ] = None,
     save: Annotated[
         str | None, typer.Option(metavar="DIR", help="Save the records and the cost model here.")
@@ -110,9 +120,6 @@ def main(
     names = sources or []
     if len(names) > 2:
         raise InputError(f"{len(names)} arguments; give one trace, or two records (simulated, measured)")
-    for option, target in (("--json", json), ("--markdown", markdown)):
-        if target not in (None, "-") and not Path(target or "").parent.is_dir():
-            raise InputError(f"{option} {target!r}: there is no such folder")
     given = [name for name in MEASURING if _is_given(context, name)]
     if len(names) == 2:
         if given:
@@ -136,7 +143,7 @@ def main(
         for part in comparison.tables():
             console.print(Text(part) if isinstance(part, str) else part)
     if markdown is not None:
-        write_text(Path(markdown), versus_report.markdown(comparison.tables()))
+        write_text(markdown, versus_report.markdown(comparison.tables()))
     if json is not None:
         write_json(comparison.to_json(), json)
     median = comparison.run.batches.times.score.median

@@ -36,7 +36,7 @@ from sim.roofline import Roofline
 from sim.run import capacity, prices_of, results
 from traces.errors import InputError
 from traces.load import load
-from traces.terminal import command_app, err, number, out, run_app, warn, whole, write_json
+from traces.terminal import command_app, err, file_to_write, number, out, run_app, warn, whole, write_json
 
 app = command_app(
     "Run Qwen3 itself in static batches: measure a trace, or profile a device for the simulator."
@@ -125,7 +125,10 @@ def run(
 
 @app.command()
 def profile(
-    to: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the profile goes (Parquet).")],
+    to: Annotated[
+        Path,
+        typer.Option("--out", parser=file_to_write, metavar="FILE", help="Where the profile goes (Parquet)."),
+    ],
     model: Model = "Qwen3-0.6B",
     weights: Weights = RANDOM,
     device: Device = "cpu",
@@ -171,8 +174,6 @@ def profile(
     seed: Seed = 0,
 ) -> None:
     """Time prefill and decode passes over a grid of shapes, for the simulator's cost models."""
-    if not to.parent.is_dir():
-        raise InputError(f"--out {str(to)!r}: there is no folder {str(to.parent)!r}")
     given = Shapes(
         None if rows is None else whole_list("--rows", rows),
         None if prompt_tokens is None else whole_list("--prompt-tokens", prompt_tokens),

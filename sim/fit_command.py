@@ -19,7 +19,7 @@ from sim.timings import Timings
 from sim.timings_source import About, Map, Measured, Where, read
 from traces.errors import InputError, choices
 from traces.tables import add, count, percent, table
-from traces.terminal import out, warn, whole, write_json
+from traces.terminal import file_to_write, out, warn, whole, write_json
 
 REPLAY, NONE = "replay", "none"
 LARGE_SPREAD = 0.5
@@ -30,7 +30,10 @@ def fit(
     steps: Annotated[
         Path, typer.Argument(help="A profile (Parquet), a measured record (folder), or a table with --map.")
     ],
-    to: Annotated[Path, typer.Option("--out", metavar="MODEL.json", help="Where the model goes.")],
+    to: Annotated[
+        Path,
+        typer.Option("--out", parser=file_to_write, metavar="MODEL.json", help="Where the model goes."),
+    ],
     kind: Annotated[
         str, typer.Option(metavar="fitted|grid|residual|replay", help="What kind of model to make.")
     ] = "fitted",
@@ -51,8 +54,6 @@ def fit(
     no_color: NoColor = False,
 ) -> None:
     """Fit a cost model to measured times, and print its coefficients, errors, noise and domain."""
-    if not to.parent.is_dir():
-        raise InputError(f"--out {str(to)!r}: there is no folder {str(to.parent)!r}")
     if kind not in (*FITS, REPLAY):
         raise InputError(f"unknown --kind {kind!r}; known are {choices((*FITS, REPLAY))}")
     if fallback is not None and kind != REPLAY:

@@ -1,13 +1,25 @@
 """Options that several commands share: one place for their names, their help and their checks."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from traces.terminal import number, warn, whole
+from traces.terminal import json_target, number, warn, whole
 
 if TYPE_CHECKING:
     from sim.batching import Batching
+
+
+def _record_folder(text: str) -> str:
+    """Parser of ``--save``: what is no folder for a record is refused before the run, not after it."""
+    from sim.store import check_folder  # loads Arrow's Parquet, which not every command needs
+
+    if not text:
+        raise typer.BadParameter("'' is no name; name a new or empty folder")
+    check_folder(Path(text))
+    return text
+
 
 TraceArg = Annotated[
     str, typer.Argument(help="A trace: file, built-in name (textbook) or recipe (poisson:rate=4,n=1000,...).")
@@ -32,10 +44,16 @@ Memory = Annotated[
 ]
 Seed = Annotated[int, typer.Option(parser=whole(0), metavar="N", help="Seed of recipes and random prompts.")]
 Json = Annotated[
-    str | None, typer.Option("--json", metavar="FILE|-", help="Write one JSON document; - is stdout.")
+    str | None,
+    typer.Option(
+        "--json", parser=json_target, metavar="FILE|-", help="Write one JSON document; - is stdout."
+    ),
 ]
 Save = Annotated[
-    str | None, typer.Option(metavar="DIR", help="Save the record (Parquet and JSON) in a folder.")
+    str | None,
+    typer.Option(
+        parser=_record_folder, metavar="DIR", help="Save the record (Parquet and JSON) in a folder."
+    ),
 ]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Plain text, no escape codes.")]
 

@@ -6,7 +6,6 @@ conditions of the measurement. Saved as one Parquet file; the same measurements 
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -17,6 +16,7 @@ import numpy as np
 
 from sim.step import Step, concat
 from traces.errors import InputError
+from traces.output import whole_file
 from traces.trace import Floats, Ints
 
 STEP_COLUMNS = tuple(column.name for column in fields(Step))
@@ -158,12 +158,8 @@ class Profile:
             "after_s": self.after_s.tolist(),
         }
         text = json.dumps(about, sort_keys=True, allow_nan=False)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            pq.write_table(table.replace_schema_metadata({METADATA_KEY: text.encode()}), temporary)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with whole_file(path) as file:
+            pq.write_table(table.replace_schema_metadata({METADATA_KEY: text.encode()}), file)
 
     @classmethod
     def load(cls, path: Path) -> "Profile":

@@ -25,8 +25,7 @@ SETUP, REQUESTS, BATCHES, STEPS = "setup.json", "requests.parquet", "batches.par
 def save(record: RunRecord, folder: Path) -> None:
     """Write a record whole or not at all; an older record in the folder is replaced, anything else refused."""
     folder = Path(folder)
-    if folder.exists() and not _may_replace(folder):
-        raise InputError(f"{folder}: exists and is not a record; name a new or empty folder")
+    check_folder(folder)
     folder = folder.resolve()
     part, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{word}") for word in ("part", "old"))
     try:
@@ -43,6 +42,17 @@ def save(record: RunRecord, folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that :func:`save` would refuse, so that a long run need not end in it."""
+    if folder.exists():
+        if not _may_replace(folder):
+            raise InputError(f"{folder}: exists and is not a record; name a new or empty folder")
+        return
+    above = next(parent for parent in folder.resolve().parents if parent.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise InputError(f"{folder}: cannot be made in {str(above)!r}; name a folder that can")
 
 
 def _may_replace(folder: Path) -> bool:

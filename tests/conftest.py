@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SHARED_DATA = Path(os.environ.get("SHARED_DATA", ROOT / ".." / "shared" / "data"))
+SHARED_DATA = Path(os.environ.get("SHARED_DATA") or ROOT / ".." / "shared" / "data")
 NO_DATA = f"no shared data at {SHARED_DATA} (set SHARED_DATA)"
 
 

@@ -17,7 +17,17 @@ from traces.lengths import LAWS
 from traces.load import BUILT_IN, load
 from traces.synthetic import BEGINNINGS, is_recipe
 from traces.tables import add, table
-from traces.terminal import REDIRECTED_COLUMNS, command_app, out, run_app, warn, whole, write_json
+from traces.terminal import (
+    REDIRECTED_COLUMNS,
+    command_app,
+    file_to_write,
+    json_target,
+    out,
+    run_app,
+    warn,
+    whole,
+    write_json,
+)
 from traces.trace import Trace
 from traces.transforms import TRANSFORMS, transform
 from traces.write import TARGETS, lost, write
@@ -25,7 +35,14 @@ from traces.write import TARGETS, lost, write
 app = command_app("Traces: what was asked of the server, and when.")
 
 Source = Annotated[str, typer.Argument(help="A file, a built-in or fetched name, or a recipe.")]
-Out = Annotated[Path, typer.Argument(help="The file to write; its suffix is the format unless --to says.")]
+Out = Annotated[
+    Path,
+    typer.Argument(
+        parser=file_to_write,
+        metavar="TARGET",
+        help="The file to write; its suffix is the format unless --to says.",
+    ),
+]
 Format = Annotated[str | None, typer.Option("--format", help=f"Format of the file: {choices(FORMATS)}.")]
 Map = Annotated[
     str | None,
@@ -49,7 +66,8 @@ To = Annotated[str | None, typer.Option("--to", help=f"Format to write: {choices
 def describe(
     source: Source,
     json: Annotated[
-        str | None, typer.Option(help="Write the facts to this file, or to stdout for -.")
+        str | None,
+        typer.Option(parser=json_target, metavar="FILE|-", help="Write one JSON document; - is stdout."),
     ] = None,
     context: Annotated[
         int | None,

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from traces.errors import InputError
+from traces.output import whole_file
 
 REDIRECTED_COLUMNS = 100
 """Width of tables that go to a file or a pipe when COLUMNS does not say: no number is ever cut."""
@@ -111,12 +112,8 @@ def write_json(document: Any, target: str) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all: a full disk or Ctrl-C leaves what was there before."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        file.write(text.encode())
 
 
 def whole(at_least: int = 1) -> Callable[[str], int]:
@@ -148,3 +145,20 @@ def number(above: float = 0.0, zero: bool = False) -> Callable[[str], float]:
         return value
 
     return parse
+
+
+def file_to_write(text: str) -> Path:
+    """Parser of an option that names a file for results: refused before the work, not after it."""
+    path = Path(text)
+    if not text or path.is_dir():
+        raise typer.BadParameter(f"{text!r} is {'a folder' if text else 'no name'}; name a file")
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"{text!r}: there is no folder {str(path.parent)!r}")
+    if not os.access(path.parent, os.W_OK):
+        raise typer.BadParameter(f"{text!r}: the folder {str(path.parent)!r} cannot be written to")
+    return path
+
+
+def json_target(text: str) -> str:
+    """Parser of an option that names a file for results, or ``-`` for stdout."""
+    return text if text == "-" else str(file_to_write(text))

@@ -4,9 +4,7 @@ What is written reads back as the same requests at the same times, but for what 
 said, line by line, by :func:`lost`.
 """
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +15,7 @@ import pyarrow.parquet
 
 from traces.errors import InputError, choices
 from traces.formats.mooncake import BLOCK_TOKENS
+from traces.output import whole_file
 from traces.trace import Ints, Trace
 
 AZURE_START_NS = 1_700_092_800 * 10**9
@@ -40,7 +39,7 @@ def write(trace: Trace, path: Path, target: str | None = None) -> None:
         raise InputError(f"{path}: cannot write format {target!r}; choose {choices(TARGETS)} (--to)")
     if path.is_dir():
         raise InputError(f"{path}: is a folder")
-    with _whole(path) as file:
+    with whole_file(path) as file:
         TARGETS[target](trace, file)
 
 
@@ -69,17 +68,6 @@ def lost(trace: Trace, target: str) -> list[str]:
     if trace.dropped:
         lines.append(f"that {sum(trace.dropped.values())} rows were dropped")
     return lines
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[BinaryIO]:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _numbered(trace: Trace) -> bool:

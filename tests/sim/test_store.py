@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from sim.record import broken_laws
-from sim.store import BATCHES, REQUESTS, SETUP, load, save
+from sim.store import BATCHES, REQUESTS, SETUP, check_folder, load, save
 from tests.sim.worked import AFFINE, ANY_POLICY, MS, Case, run, trace_of
 from traces.errors import InputError
 
@@ -216,6 +216,14 @@ def test_the_working_folder_is_no_name_for_a_record(tmp_path: Path, monkeypatch:
     for name in (".", "..", "/"):
         with pytest.raises(InputError, match="exists and is not a record"):
             saved(Path(name))
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match=r"file/record: cannot be made in '.*file'"):
+        check_folder(tmp_path / "file" / "record")
+    check_folder(tmp_path / "new" / "and" / "deep")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize("fails", ["write_table", "second rename"])
