@@ -5,7 +5,7 @@ import torch
 from real.engine import Engine
 from real.executor import CLOCKS, Clock
 from real.weights import RANDOM, load_model, parse_device, parse_dtype
-from sim.hardware import Hardware, hardware, known_hardware
+from sim.hardware import Hardware, hardware, known_hardware, named_in
 from sim.rows import ENVIRONMENT
 from traces.errors import InputError, choices
 
@@ -57,12 +57,9 @@ def datasheet(name: str, engine: Engine) -> Hardware:
     """
     if engine.device.type == "cpu":
         return hardware("cpu")
-    # "NVIDIA A100-SXM4-80GB" is the table's A100-80GB; the longest match is the most specific.
-    rows = known_hardware()
-    words = {key: key.upper().split("-") for key in rows}
-    fits = [key for key, parts in words.items() if all(part in name.upper() for part in parts)]
-    if not fits:
+    found = named_in(name)
+    if found is None:
         raise InputError(
-            f"no datasheet for {name!r}; known are {choices(rows)}; add a row of your own ({ENVIRONMENT})"
+            f"no datasheet for {name!r}; known are {choices(known_hardware())}; add a row of your own ({ENVIRONMENT})"
         )
-    return rows[max(fits, key=len)]
+    return found

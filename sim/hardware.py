@@ -4,6 +4,7 @@ Peaks are dense (without 2:4 sparsity). Memory is the decimal size printed on th
 than the device reports: budgets stay safe. Units and sources stand in the table itself.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -152,3 +153,19 @@ def hardware(name: str) -> Hardware:
         if row.name.lower() == name.strip().lower():
             return row
     raise InputError(f"unknown hardware {name!r}; known are {choices(rows)}")
+
+
+def named_in(text: str) -> Hardware | None:
+    """The row whose name, part by part, stands in a device's own name; None if no row does.
+
+    "NVIDIA A100-SXM4-80GB" is the row A100-80GB; of several rows the longest name is the most specific. A part does not
+    go on in letters or digits of its own kind: an L40 is no L4.
+    """
+    rows = known_hardware()
+    fits = [name for name in rows if all(_stands_in(part, text.upper()) for part in name.upper().split("-"))]
+    return rows[max(fits, key=len)] if fits else None
+
+
+def _stands_in(part: str, text: str) -> bool:
+    before, after = ("[0-9]" if end.isdigit() else "[A-Z]" for end in (part[:1], part[-1:]))
+    return re.search(f"(?<!{before}){re.escape(part)}(?!{after})", text) is not None

@@ -17,7 +17,7 @@ import numpy as np
 from sim.cost import CostModel
 from sim.errors import Score, errors, rounded
 from sim.fitting import FITS, fit_kind
-from sim.hardware import Hardware, known_hardware
+from sim.hardware import Hardware, known_hardware, named_in
 from sim.models import model_shape
 from sim.roofline import Roofline
 from sim.splits import Draw
@@ -184,15 +184,13 @@ def roofline(labels: Any, conditions: Any, sizes: Sizes) -> Roofline:
 
 
 def _device(name: str, device: str, given: str | None) -> Hardware:
-    rows = known_hardware()
     wanted = name if given is None else given
     if given is None and device.startswith("cpu"):
         wanted = "cpu"
-    # "NVIDIA A100-SXM4-80GB" is the table's A100-80GB; the longest match is the most specific.
-    fits = [key for key in rows if all(part in wanted.upper() for part in key.upper().split("-"))]
-    if not fits:
-        raise InputError(f"unknown hardware {wanted!r}; known are {choices(rows)}")
-    return rows[max(fits, key=len)]
+    found = named_in(wanted)
+    if found is None:
+        raise InputError(f"unknown hardware {wanted!r}; known are {choices(known_hardware())}")
+    return found
 
 
 def is_kind(name: str) -> bool:

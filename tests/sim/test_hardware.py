@@ -1,6 +1,6 @@
 import pytest
 
-from sim.hardware import HARDWARE, hardware
+from sim.hardware import HARDWARE, hardware, named_in
 from traces.errors import InputError
 
 
@@ -26,3 +26,25 @@ def test_names_are_found_in_any_case_and_unknown_ones_listed() -> None:
     assert hardware(" h200 ").name == "H200"
     with pytest.raises(InputError, match=r"unknown hardware 'H900'; known are A100-80GB, .*H200.* or cpu"):
         hardware("H900")
+
+
+@pytest.mark.parametrize(
+    ("own_name", "row"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+        ("NVIDIA A100-SXM4-40GB", None),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA H20", "H20"),
+        ("NVIDIA GH200 480GB", "GH200"),
+        ("NVIDIA GeForce RTX 4090", "RTX-4090"),
+        ("RTX4090", "RTX-4090"),
+        ("h100_sxm", "H100"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA L40", None),
+        ("NVIDIA T4", None),
+    ],
+)
+def test_a_device_s_own_name_finds_its_row_and_never_a_shorter_one(own_name: str, row: str | None) -> None:
+    found = named_in(own_name)
+    assert (None if found is None else found.name) == row
