@@ -54,14 +54,18 @@ class CostModel(Protocol):
         """Everything :func:`sim.costs.from_json` needs to make this very model again."""
 
 
+LONGEST_NS = 1 << 62
+"""146 years: sums that stay below never leave 64 bits."""
+
+
 def nanoseconds(model: CostModel, steps: Step) -> Ints:
     """Cost of each pass, rounded once to whole nanoseconds, at least 1.
 
     Raises:
-        InputError: a cost is negative, zero, infinite or not a number; the line names model and pass.
+        InputError: a cost is negative, zero, not a number or above a century; the line names model and pass.
     """
     seconds = model.seconds(steps)
-    bad = ~(seconds > 0) | ~np.isfinite(seconds)
+    bad = ~((seconds > 0) & (seconds < LONGEST_NS / 1e9))
     if bad.any():
         i = int(np.flatnonzero(bad)[0])
         raise InputError(f"cost model {model.name} gives {seconds[i]} s for a pass of {steps.describe(i)}")

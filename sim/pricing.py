@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from sim.cost import CostModel, nanoseconds
+from sim.cost import LONGEST_NS, CostModel, nanoseconds
 from sim.step import EXACT, Rounding, padded_decode, padded_prefill
 from traces.errors import InputError
 from traces.trace import Ints, Trace
@@ -71,7 +71,13 @@ class Prices:
         return cost
 
     def _prefix(self, rows: int) -> Ints:
-        total = np.cumsum(self.step_ns(rows))
+        steps = self.step_ns(rows)
+        if (most_s := steps.sum(dtype=np.float64) / 1e9) > LONGEST_NS / 1e9:
+            raise InputError(
+                f"cost model {self.model.name} gives {most_s:.3g} s for the decode steps of {rows} rows up to a "
+                f"context of {self.max_context_tokens:,} tokens, more than a century; does it give seconds?"
+            )
+        total = np.cumsum(steps)
         total.setflags(write=False)
         return total
 

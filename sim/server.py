@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from simpy.rt import RealtimeEnvironment
 
 from sim.closed import ClosedQueue
+from sim.cost import LONGEST_NS
 from sim.executor import Executor, MeasuredBatch
 from sim.policy import Policy, Take, Wait
 from sim.queue import MemoryLimit, Queue
 from sim.record import COMPLETED, REJECTED, UNFINISHED, Batches, Measured, Requests, Rows, RunRecord
+from traces.errors import InputError
 from traces.trace import Ints, Trace
 
 Progress = Callable[[int], None]
@@ -151,12 +153,15 @@ def _server(
         before, prefill, decode, after, measured = run(requests)
         if measured is not None:
             log.measured.append(measured)
+        end = now + lag + before + prefill + decode + after
+        if end >= 2 * LONGEST_NS:
+            raise InputError("the run lasts more than a century; does the cost model give seconds?")
         serve_more(requests)
         # Last: a batch is in the record once this is written, however the lines before are interrupted.
         write((len(requests), now + lag, lag, before, prefill, decode, after, decision.closed_by))
         if progress is not None:
             progress(len(log.served))
-        now += lag + before + prefill + decode + after
+        now = end
         yield timeout(now - env.now)
         queue.returned(len(requests), now)
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sim.batching import Batching
 from sim.cost import CostModel, nanoseconds
 from sim.costs import KINDS, from_json, load, to_json
 from sim.fitted import fit
@@ -15,8 +16,10 @@ from sim.models import model_shape
 from sim.replay import replay
 from sim.residual import Residual, Tree
 from sim.roofline import Roofline
+from sim.run import simulate
 from sim.step import Step, padded_decode
 from tests.sim.synthetic import passes, profile
+from tests.sim.worked import trace_of
 from traces.errors import InputError
 from traces.trace import Floats
 
@@ -99,9 +102,22 @@ def test_a_negative_cost_is_caught_with_model_and_shape_named() -> None:
 
 
 def test_zero_and_not_a_number_are_caught_too() -> None:
-    for bad in (0.0, np.nan, np.inf):
+    for bad in (0.0, np.nan, np.inf, 1e10):
         with pytest.raises(InputError, match="cost model constant gives"):
             nanoseconds(Constant(bad), padded_decode([1], [10]))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "line"),
+    [
+        (1e7, r"gives 8.25e\+09 s for the decode steps of 1 rows up to a context of 1,100 tokens.*seconds"),
+        (1e6, "the run lasts more than a century; does the cost model give seconds"),
+    ],
+)
+def test_a_cost_in_another_unit_is_refused_before_the_clock_overflows(seconds: float, line: str) -> None:
+    trace = trace_of([0] * 20, 100, 1000)
+    with pytest.raises(InputError, match=line):
+        simulate(trace, Batching(1), Constant(seconds))
 
 
 def broken(change: Callable[[dict[str, Any]], object]) -> str:
