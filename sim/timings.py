@@ -25,7 +25,8 @@ PREFILL, DECODE, BATCH, MIXED = range(4)
 """What a setting is: one prefill, one decode step, a whole batch (prefill and all its decode steps), or a pass that
 holds both."""
 NEIGHBOURS = 1.25
-"""Lengths within this factor, at the same phase and rows, are the same thing measured twice: no split parts them."""
+"""Lengths within this factor, at the same phase and rows, are the same thing measured twice: no split parts them,
+except where lengths follow one another so closely that all would hang together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +80,21 @@ class Timings:
 
     @cached_property
     def cell(self) -> Ints:
-        """Which settings are neighbours (:data:`NEIGHBOURS`): an index, the same for those of one cell."""
+        """Which settings are neighbours (:data:`NEIGHBOURS`): an index, the same for those of one cell.
+
+        Lengths with no gap wider than that between them make a run. A run is cut, from its shortest length on, only
+        where it is longer than that itself.
+        """
         length = np.maximum(self.tokens + self.output_tokens, 1)
-        bucket = np.floor(np.log(length) / np.log(NEIGHBOURS)).astype(np.int64)
-        keys = np.stack([self.group, self.phase, self.rows, bucket], axis=1)
-        return np.unique(keys, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
+        order = np.lexsort((length, self.rows, self.phase, self.group))
+        keys = np.stack([self.group, self.phase, self.rows], axis=1)[order]
+        rising = np.log(length[order]) / np.log(NEIGHBOURS)
+        begins = np.any(np.diff(keys, axis=0, prepend=-1) != 0, axis=1) | (np.diff(rising, prepend=0) > 1)
+        run = np.cumsum(begins)
+        piece = np.floor(rising - rising[begins][run - 1]).astype(np.int64)
+        found = np.empty(len(order), np.int64)
+        found[order] = np.unique(np.stack([run, piece], axis=1), axis=0, return_inverse=True)[1].ravel()
+        return found
 
     def sums(self, per_pass: NDArray[np.float64]) -> Floats:
         """Sums over the passes of each setting, of one value or one row of values a pass."""

@@ -138,9 +138,20 @@ def test_neighbours_in_length_are_held_out_together() -> None:
     steps = padded_decode(np.repeat([1, 2, 4, 8], 16), contexts)
     timings = of_profile(Profile(steps, line(steps), CONDITIONS), "p")
     assert len(np.unique(timings.cell)) == 16
+    # Wherever a run of four begins, no border of any grid of lengths cuts it.
+    for start in range(13, 400):
+        few = padded_decode(np.ones(4, np.int64), start + np.arange(4))
+        assert len(np.unique(of_profile(Profile(few, line(few), CONDITIONS), "p").cell)) == 1
     tested, fitted = drawn(timings, HELD_OUT_SHARE, 0)
     assert not set(timings.cell[tested]) & set(timings.cell[fitted])
     assert len(tested) == 4 * round(0.3 * 16)
+
+
+def test_lengths_without_gaps_are_cut_where_they_grow_too_long() -> None:
+    steps = padded_decode(np.ones(80, np.int64), 100 + np.arange(80))
+    cells = of_profile(Profile(steps, line(steps), CONDITIONS), "p").cell
+    # 100 .. 124, 125 .. 156, 157 .. 179.
+    assert np.bincount(cells).tolist() == [25, 32, 23]
 
 
 def test_the_spread_holds_the_truth_and_grows_with_noise() -> None:
