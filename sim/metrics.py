@@ -179,6 +179,9 @@ def throughput(record: RunRecord, prices: Prices | None) -> dict[str, Any]:
     busy_s = int((record.end_ns - record.batches.start_ns).sum()) / 1e9
     done = record.row_completed
     useful = int(record.row_output_tokens[done].sum())
+    slots = record.batch_rows * record.longest_output_tokens
+    if record.measured is not None:
+        slots = np.delete(slots, list(record.measured.failed))  # a batch that failed has computed nothing
     waiting_tokens, waiting_ns = tokens_while_waiting(record, prices)
     arrivals = record.requests.arrival_ns
     offered_s = int(arrivals[-1] - arrivals[0]) / 1e9
@@ -194,9 +197,7 @@ def throughput(record: RunRecord, prices: Prices | None) -> dict[str, Any]:
         "completed_requests_per_s": rate(record.count(COMPLETED), makespan_s),
         "output_tokens_per_s": rate(useful, makespan_s),
         "output_tokens_per_s_while_waiting": rate(waiting_tokens, waiting_ns / 1e9),
-        "computed_output_slots_per_s": rate(
-            int((record.batch_rows * record.longest_output_tokens).sum()), makespan_s
-        ),
+        "computed_output_slots_per_s": rate(int(slots.sum()), makespan_s),
         "prompt_tokens_per_s": rate(int(record.row_prompt_tokens[done].sum()), makespan_s),
     }
 

@@ -1,6 +1,6 @@
 """What waits for a server: arrivals up to now, less those already taken."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -10,10 +10,11 @@ from traces.trace import Ints, Trace
 
 
 class MemoryLimit:
-    """A cap on the padded KV cache of a batch: rows x (longest prompt + longest output) tokens."""
+    """A cap on the padded KV cache of a batch: rows x (longest prompt + longest output) tokens, dummy rows included."""
 
-    def __init__(self, trace: Trace, max_kv_tokens: int) -> None:
+    def __init__(self, trace: Trace, max_kv_tokens: int, row_counts: Sequence[int] = ()) -> None:
         self.max_kv_tokens = max_kv_tokens
+        self._row_counts = row_counts
         self._prompt = trace.prompt_tokens.data
         self._output = trace.output_tokens.data
 
@@ -23,10 +24,15 @@ class MemoryLimit:
         for request in requests:
             prompt = max(prompt, self._prompt[request])
             output = max(output, self._output[request])
-            if (rows + 1) * (prompt + output) > self.max_kv_tokens:
+            if self._computed(rows + 1) * (prompt + output) > self.max_kv_tokens:
                 break
             rows += 1
         return rows
+
+    def _computed(self, rows: int) -> int:
+        """Rows with the dummy ones that fill them up to an allowed count."""
+        place = bisect_left(self._row_counts, rows)
+        return self._row_counts[place] if place < len(self._row_counts) else rows
 
 
 class Queue:

@@ -56,8 +56,8 @@ def serve(
         trace: the requests, each served at most once, in the policy's batches.
         policy: closes batches.
         executor: runs them.
-        max_kv_tokens: cap on rows x (longest prompt + longest output) of a batch; a request above it alone is
-            rejected at submission. None: no cap.
+        max_kv_tokens: cap on rows x (longest prompt + longest output) of a batch, dummy rows included; a request above
+            it alone is rejected at submission. None: no cap.
         setup: what the record says the run happened under.
         wall_clock: let the trace's time pass in real time, instead of skipping what is idle.
         progress: told the number of requests served after each batch.
@@ -67,10 +67,12 @@ def serve(
     """
     fits = np.full(len(trace), True)
     if max_kv_tokens is not None:
-        fits = trace.prompt_tokens + trace.output_tokens <= max_kv_tokens
+        fits = executor.rounding.rows(1) * (trace.prompt_tokens + trace.output_tokens) <= max_kv_tokens
     admitted = None if fits.all() else np.flatnonzero(fits)
     stream = trace if admitted is None else trace.rows(admitted) if len(admitted) else None
-    limit = None if max_kv_tokens is None or stream is None else MemoryLimit(stream, max_kv_tokens)
+    limit = None
+    if max_kv_tokens is not None and stream is not None:
+        limit = MemoryLimit(stream, max_kv_tokens, executor.rounding.row_counts)
 
     log = _Log()
     interrupted = False

@@ -25,7 +25,7 @@ def slow(case: Case) -> list[tuple[int, list[int], str, int]]:
 
     def fits(batch: list[int]) -> bool:
         longest = max(prompts[i] for i in batch) + max(outputs[i] for i in batch)
-        return cap is None or len(batch) * longest <= cap
+        return cap is None or int(case.rounding.rows(len(batch))) * longest <= cap
 
     come = [i for i in range(len(arrivals)) if fits([i])]
     events = [(arrivals[i], ARRIVAL, i) for i in come]

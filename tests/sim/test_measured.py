@@ -136,6 +136,9 @@ def test_a_failed_batch_gives_no_answer_and_the_run_goes_on() -> None:
     assert throughput(record, None)["output_tokens_per_s"] == pytest.approx(
         (2 + 5 + 4 + 2) / (record.makespan_ns / 1e9)
     )
+    assert throughput(record, None)["computed_output_slots_per_s"] == pytest.approx(
+        (2 * 5 + 4 + 2) / (record.makespan_ns / 1e9)
+    )
     found = ledger(record, Prices.for_trace(TRACE, K1))
     assert found.total_ns == record.makespan_ns
     # Those of the failed batch wait no more: the quiet before the last arrival has no work.

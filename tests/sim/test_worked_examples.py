@@ -10,7 +10,7 @@ import pytest
 from sim.batching import Batching
 from sim.executor import Simulated
 from sim.ledger import ledger
-from sim.metrics import batches, latency, latency_columns, throughput, tokens_while_waiting
+from sim.metrics import batches, latency, latency_columns, requests, throughput, tokens_while_waiting
 from sim.policy import StaticBatching, Take, Wait
 from sim.pricing import Prices
 from sim.queue import Queue
@@ -269,6 +269,17 @@ def test_dummy_rows_are_a_line_of_their_own() -> None:
     assert waste(record).dummy_rows == 23
     assert waste(record).prefill.slots == 90
     assert batches(record)["size_histogram"] == {"9": 1}
+
+
+def test_dummy_rows_take_memory_like_any_other() -> None:
+    """Ten tokens a row, room for forty: three rows would be eight with their dummies, and one of 25 is two."""
+    trace = trace_of([0] * 5, [5, 5, 5, 5, 20], 5)
+    record = run(trace, 8, max_kv_tokens=40, rounding=Rounding((2, 8)))
+    assert members(record) == [[0, 1], [2, 3]]
+    assert requests(record)["rejected"] == 1
+    assert batches(record)["closed_by"]["memory"] == 1
+    record = run(trace, 8, max_kv_tokens=50, rounding=Rounding((4, 8)))
+    assert members(record) == [[0, 1, 2, 3]]
 
 
 def test_why_batches_closed_is_counted() -> None:
