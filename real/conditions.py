@@ -60,7 +60,8 @@ def gpu_state(device: torch.device) -> dict[str, str] | None:
     query = [
         f"--query-gpu={','.join(GPU_FIELDS)}",
         "--format=csv,noheader,nounits",
-        f"--id={device.index or 0}",
+        # Not by index: CUDA_VISIBLE_DEVICES renumbers the devices for torch and not for nvidia-smi.
+        f"--id=GPU-{torch.cuda.get_device_properties(device).uuid}",
     ]
     try:
         done = subprocess.run([command, *query], capture_output=True, text=True, timeout=10, check=True)

@@ -112,10 +112,15 @@ class CudaStopwatch:
         self._events: list[torch.cuda.Event] = []
 
     def start(self, passes: int) -> None:
-        """Read the wall clock; events are kept from batch to batch."""
+        """Wait for whatever the device still has to do, then read the wall clock; events are kept from batch to batch.
+
+        Without the wait the host would queue passes while the device is busy with something else, and a device that
+        never waits for its host then looks faster than it is.
+        """
         while len(self._events) < passes + 1:
             self._events.append(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
         self._next = 0
+        torch.cuda.synchronize(self._device)
         self._start_ns = time.perf_counter_ns()
 
     def begin(self) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,11 @@ from real.engine import Engine
 from sim.profile import CONDITIONS
 
 CUDA = torch.device("cuda", 1)
+
+
+def properties(device: torch.device) -> Any:
+    assert device == CUDA
+    return SimpleNamespace(uuid="7f00")
 
 
 def test_a_profile_finds_all_it_needs_and_json_can_hold_it(model: Any) -> None:
@@ -35,6 +41,7 @@ def test_the_gpu_is_asked_for_its_clocks(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr("real.conditions.shutil.which", lambda name: f"/bin/{name}")
     monkeypatch.setattr("real.conditions.subprocess.run", answer)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     assert gpu_state(CUDA) == {
         "clocks.sm": "1980",
         "clocks.mem": "2619",
@@ -42,7 +49,8 @@ def test_the_gpu_is_asked_for_its_clocks(monkeypatch: pytest.MonkeyPatch) -> Non
         "power.draw": "75.3",
         "driver_version": "570.12",
     }
-    assert "--id=1" in asked[0]
+    # Not --id=1: torch numbers only the devices that it is shown.
+    assert "--id=GPU-7f00" in asked[0]
 
 
 def test_a_machine_without_nvidia_smi_or_with_a_broken_one_says_nothing(
@@ -55,4 +63,5 @@ def test_a_machine_without_nvidia_smi_or_with_a_broken_one_says_nothing(
     assert gpu_state(CUDA) is None
     monkeypatch.setattr("real.conditions.shutil.which", lambda name: f"/bin/{name}")
     monkeypatch.setattr("real.conditions.subprocess.run", broken)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     assert gpu_state(CUDA) is None

@@ -64,13 +64,18 @@ def test_cuda_events_time_the_passes_and_the_host_the_whole(
     FakeEvent.at_ms = iter(event_ms)
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    waits: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waits.append)
     monkeypatch.setattr("real.timing.time.perf_counter_ns", ticks(*host_ns))
     watch = CudaStopwatch(torch.device("cuda", 0))
     watch.start(passes=3)
+    # What the device still had to do is not in the batch, and no lap waits.
+    assert waits == [torch.device("cuda", 0)]
     watch.begin()
     for _ in range(3):
         watch.lap()
     times = watch.finish()
+    assert len(waits) == 1
     assert (times.wall.before_ns, times.wall.step_ns.tolist(), times.wall.after_ns) == parts
     assert times.wall.total_ns == host_ns[-1]
     assert times.cpu is None
@@ -86,6 +91,7 @@ def test_cuda_events_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch.cuda, "Event", event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     watch = CudaStopwatch(torch.device("cuda", 0))
     for passes in (5, 2, 5):
         watch.start(passes)
