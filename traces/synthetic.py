@@ -69,7 +69,14 @@ def synthesise(recipe: str, seed: int | None, load: Callable[[str], Trace]) -> T
     loop = _closed_loop(recipe, given, start) if closed else None
     arrivals, prompts, outputs, guesses = map(np.random.default_rng, np.random.SeedSequence(start).spawn(4))
 
-    arrival_s = np.zeros(n) if math.isinf(rate) else process(arrivals, n, rate, **arguments)
+    try:
+        with np.errstate(all="ignore"):
+            arrival_s = np.zeros(n) if math.isinf(rate) else process(arrivals, n, rate, **arguments)
+    except (ArithmeticError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        said = ", ".join(f"{key}={given[key]}" for key in given if key == "rate" or key in arguments)
+        raise InputError(f"recipe {recipe!r}: {said} is beyond what floating point can do") from None
     if "pairs" in given:
         pairs = load(given["pairs"])
         drawn = prompts.integers(0, len(pairs), n)

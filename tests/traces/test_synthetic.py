@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from traces.arrivals import weibull_shape
+from traces.errors import InputError
 from traces.load import load
 from traces.trace import Floats
 
@@ -130,3 +131,9 @@ def test_same_seed_same_bytes_in_every_process() -> None:
             [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment
         ).stdout.strip()
         assert found == load(recipe).fingerprint
+
+
+@pytest.mark.parametrize("process", ["gamma:cv=1e-200", "gamma:cv=1e200", "ramp:to_rate=1e-200,over_s=1e300"])
+def test_what_floating_point_cannot_do_is_said_in_one_line(process: str) -> None:
+    with pytest.raises(InputError, match=r"rate=1e200.* is beyond what floating point can do"):
+        load(f"{process},rate=1e200,n=10,prompt=3,output=3")
