@@ -240,6 +240,11 @@ def _notes(simulated: RunRecord, measured: Sequence[RunRecord], model: CostModel
                 f"measured run {i}: {apart:,} of {len(answered):,} requests completed on one side only; "
                 "they are not in the error split, and each side's latencies are of what it completed"
             )
+    if simulated.setup.get("trace", {}).get("clients") is not None:
+        found.append(
+            "a closed loop: the error split keeps the measured arrivals until its last term, so that queueing holds "
+            "waiting that no client would have seen, and formation takes it back"
+        )
     for name, records in (("simulated", [simulated]), ("measured", measured)):
         if any(record.setup.get("interrupted") for record in records):
             found.append(f"the {name} run was interrupted: requests not served yet count as unfinished")

@@ -144,6 +144,24 @@ def test_records_of_other_requests_are_refused(
     assert said in line
 
 
+def test_a_closed_loop_s_requests_are_the_same_whenever_they_came(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = load("closed:clients=2,think=0.01,n=6,prompt=uniform:1:9,output=uniform:1:9,seed=1")
+    other = load("closed:clients=3,think=0.01,n=6,prompt=uniform:1:9,output=uniform:1:9,seed=1")
+    store.save(simulated(loop, HOW, ROOFLINE), tmp_path / "simulated")
+    for name, of in (("slower", loop), ("other", other)):
+        store.save(measured(of, HOW, ROOFLINE, factor=lambda batch: 2.0), tmp_path / name)
+    target = tmp_path / "x.json"
+    assert run(str(tmp_path / "simulated"), str(tmp_path / "slower"), "--json", str(target)) == 0
+    document = json.loads(target.read_text())
+    assert document["latency"]["ttft"]["mean"]["error"] < 0
+    assert "a closed loop" in document["notes"][0]
+    capsys.readouterr()
+    assert run(str(tmp_path / "simulated"), str(tmp_path / "other")) == 2
+    assert "different requests" in capsys.readouterr().err
+
+
 def test_the_clock_of_the_source_does_not_matter(records: tuple[str, str], tmp_path: Path) -> None:
     later = replace(TRACE, arrival_ns=TRACE.arrival_ns + 10**15)
     store.save(measured(later, HOW, ROOFLINE), tmp_path / "later")
