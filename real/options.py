@@ -1,5 +1,6 @@
 """Options that the commands of ``real`` share."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -21,9 +22,19 @@ Dtype = Annotated[
     str | None, typer.Option(metavar="NAME", help="Not given: bfloat16 on CUDA, float32 on a CPU.")
 ]
 EngineName = Annotated[str, typer.Option("--engine", metavar="|".join(ENGINES), help="How batches prefill.")]
+
+
+def _threads(text: str) -> int:
+    """Parser of ``--threads``: torch takes any number, and falls over when it starts them."""
+    count, most = whole(1)(text), os.cpu_count() or 1
+    if count > most:
+        raise typer.BadParameter(f"{text!r} threads; there are {most} cores")
+    return count
+
+
 Threads = Annotated[
     int,
-    typer.Option(parser=whole(1), metavar="N", help="CPU threads; more than there are idle cores is slow."),
+    typer.Option(parser=_threads, metavar="N", help="CPU threads; more than there are idle cores is slow."),
 ]
 TimedBy = Annotated[
     str | None,

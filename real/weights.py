@@ -1,5 +1,6 @@
 """The model that the engine runs: random weights of real dimensions, a local folder, or a name on the hub."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -151,6 +152,8 @@ def random_model(
 
 
 def _pretrained(source: str, device: torch.device, dtype: torch.dtype, local: bool) -> "PreTrainedModel":
+    # Retries of a name that cannot be fetched are noise around the one line that says so.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, local_files_only=local, output_loading_info=True

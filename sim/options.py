@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from traces.errors import InputError
 from traces.terminal import json_target, number, warn, whole
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ def _record_folder(text: str) -> str:
 
     if not text:
         raise typer.BadParameter("'' is no name; name a new or empty folder")
-    check_folder(Path(text))
+    try:
+        check_folder(Path(text))
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from None
     return text
 
 

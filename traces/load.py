@@ -73,5 +73,5 @@ def load(
         format_name=format_name,
         layout=parse_map(columns) if columns else None,
         skip_bad=skip_bad,
-        cut=cutter(tokenizer) if tokenizer else None,
+        cut=(lambda texts: cutter(tokenizer)(texts)) if tokenizer else None,
     )

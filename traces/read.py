@@ -67,6 +67,8 @@ def read(
         found = blocks(source, names, [_kind(layout, name) for name in names])
     if layout.text and cut is None:
         raise InputError(f"{path}: holds text, not lengths; name a tokenizer to cut it (--tokenizer)")
+    if cut is not None and not layout.text:
+        raise InputError(f"{path}: holds lengths, not text; --tokenizer has nothing to cut")
     reading = _Reading(source, layout, names, skip_bad, cut)
     for block in found:
         reading.add(block)

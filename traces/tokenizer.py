@@ -1,6 +1,8 @@
 """A tokenizer by name, imported only where a file holds text."""
 
 import importlib
+import logging
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ from traces.errors import InputError
 from traces.read import Cut
 
 
+@cache
 def tokenizer(name: str) -> Cut:
     """The tokenizer of a ``tokenizer.json`` file, or of a model's folder or hub name (by ``transformers``).
 
@@ -26,8 +29,11 @@ def tokenizer(name: str) -> Cut:
         except Exception as error:  # the library raises bare exceptions
             raise InputError(f"--tokenizer {name}: {str(error)[:200]}") from None
         return lambda texts: [part.ids for part in made.encode_batch(texts, add_special_tokens=False)]
+    transformers = _library("transformers")
+    # Retries of a name that cannot be fetched are noise around the one line that says so.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
-        model = _library("transformers").AutoTokenizer.from_pretrained(name)
+        model = transformers.AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise

@@ -282,6 +282,12 @@ def test_vllm_custom_rows_are_text_and_a_number(tmp_path: Path) -> None:
         reading(tmp_path, text, "custom.jsonl", tokenizer="none.json")
 
 
+def test_a_tokenizer_where_there_is_no_text_is_refused_before_it_is_looked_for(tmp_path: Path) -> None:
+    lengths = "arrival_s,prompt_tokens,output_tokens\n0,5,5\n"
+    with pytest.raises(InputError, match="holds lengths, not text"):
+        reading(tmp_path, lengths, "lengths.csv", tokenizer="nobody/nothing")
+
+
 @pytest.mark.parametrize(
     ("unit", "cells"),
     [
