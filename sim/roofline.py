@@ -2,7 +2,7 @@
 
     linear layers   max(2 x weights x tokens / FLOP rate, weight bytes / byte rate), weights read once a pass
     experts         arithmetic of each token's own experts, or reading the expected number of distinct ones
-    attention       4 x query heads x head_dim FLOP a query-key pair; keys and values read once
+    attention       4 x query heads x head_dim FLOP a query-key pair computed; keys and values read once
     norms and such  hidden and intermediate values read and written, but no less than one kernel start each
     output head     at logit_rows only; weights read, logits written in float32
 
@@ -58,6 +58,8 @@ class Host:
     """Intermediate-sized values a token and MLP."""
     rope_passes: int
     """Head-sized values a token and head."""
+    pair_share: float
+    """Share of a prefill's query-key pairs that attention computes: all behind a mask, half in a causal kernel."""
     source: str
 
 
@@ -65,14 +67,14 @@ HOSTS: dict[str, Host] = {
     # Two norms (1 + 1), two additions (2 + 1); activation (1 + 1), product (2 + 1); norm of q and k (1 + 1),
     # rotation (2 + 1), cache write.
     "eager": Host(
-        LAYER_HOST_S, KERNELS_PER_LAYER, 10, 5, 6, "transformers 5.24, kernels counted, host timed"
+        LAYER_HOST_S, KERNELS_PER_LAYER, 10, 5, 6, 1.0, "transformers 5.24, kernels counted, host timed"
     ),
-    "graph": Host(0.0, KERNELS_PER_LAYER, 10, 5, 6, "the same kernels, started by the device itself"),
+    "graph": Host(0.0, KERNELS_PER_LAYER, 10, 5, 6, 1.0, "the same kernels, started by the device itself"),
     # Two additions with norm (2 + 2), SiLU with product (2 + 1), q and k: norm, rotation, k and v: cache write (each
     # 1 + 1; over q, k and v heads that is 4 a head). Four matrix products and attention make 12 kernels; experts
     # replace three of them by seven: router, top k, alignment, two products, SiLU with product, sum.
     "fused": Host(
-        0.0, 12, 8, 3, 4, "vLLM's Qwen3 layer in a CUDA graph: vllm/model_executor/models/qwen3.py"
+        0.0, 12, 8, 3, 4, 0.5, "vLLM's Qwen3 layer in a CUDA graph: vllm/model_executor/models/qwen3.py"
     ),
 }
 """Eager transformers, Python starting kernels one by one; a CUDA graph of it, which costs the host next to nothing;
@@ -160,7 +162,7 @@ class Roofline:
         else:
             yield Term("MLP", "gemm", s.mlp_token_s * tokens, s.mlp_weights_s)
         yield Term("norms, elementwise", "gemm", 0.0, s.pointwise_token_s * tokens, s.pointwise_floor_s)
-        yield Term("attention, prefill", "attention", s.pair_s * pairs, s.kv_read_s * prefill_kv)
+        yield Term("attention, prefill", "attention", s.prefill_pair_s * pairs, s.kv_read_s * prefill_kv)
         yield Term("attention, decode", "attention", s.pair_s * kv, s.kv_read_s * kv)
         yield Term(
             "lm_head",
@@ -236,6 +238,8 @@ class _Scalars:
     pointwise_token_s: float
     pointwise_floor_s: float
     pair_s: float
+    prefill_pair_s: float
+    """Of all pairs, those that are not computed included."""
     kv_read_s: float
     head_row_s: float
     logits_written_s: float
@@ -259,6 +263,7 @@ class _Scalars:
         kernels = host.kernels_per_layer
         if shape.experts and model.host == "fused":
             kernels += FUSED_EXPERT_KERNELS
+        pair_s = layers * 4 * shape.query_heads * shape.head_dim * attention_flop_s
         return cls(
             host_s=layers * host.layer_s,
             attention_token_s=layers * 2 * shape.attention_parameters * flop_s,
@@ -269,7 +274,8 @@ class _Scalars:
             router_weights_s=layers * shape.router_parameters * value_bytes * byte_s,
             pointwise_token_s=layers * pointwise_values * value_bytes * byte_s,
             pointwise_floor_s=layers * kernels * device.launch_s,
-            pair_s=layers * 4 * shape.query_heads * shape.head_dim * attention_flop_s,
+            pair_s=pair_s,
+            prefill_pair_s=host.pair_share * pair_s,
             kv_read_s=shape.kv_bytes_per_token(value_bytes) * attention_byte_s,
             head_row_s=2 * shape.head_parameters * flop_s,
             logits_written_s=shape.vocab_size * LOGIT_BYTES * byte_s,

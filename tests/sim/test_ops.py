@@ -130,6 +130,28 @@ def test_a_fused_engine_starts_fewer_kernels_and_moves_less() -> None:
     assert by_name["router"].flop == pytest.approx(48 * 2 * 2048 * 128)
 
 
+def test_a_fused_engine_s_attention_is_causal(shared_data: Path) -> None:
+    """Long prompts against measured causal kernels: a masked kernel computes twice as many pairs."""
+    table = read(shared_data / "measured" / "aiconfigurator-ops" / "h200_context_attention_bf16_hd128.csv")
+    ratios: dict[str, list[float]] = {host: [] for host in HOSTS}
+    for row in table:
+        batch, prompt, heads = (int(row[name]) for name in ("batch_size", "isl", "num_heads"))
+        if prompt < 2048 or 4 * batch * prompt**2 * heads * 128 < 2e12:
+            continue
+        for host, found in ratios.items():
+            shape = replace(GRAPH.shape, query_heads=heads, kv_heads=heads, layers=1)
+            by_name = {
+                op.name: op
+                for op in totals(
+                    Roofline(shape, GRAPH.hardware, host=host), padded_prefill([batch], [prompt])
+                )
+            }
+            found.append(1e3 * by_name["attention, prefill"].seconds / float(row["latency_ms"]))
+    assert len(ratios["fused"]) == 831
+    assert np.median(ratios["fused"]) == pytest.approx(1, abs=0.02)
+    assert np.median(ratios["graph"]) == pytest.approx(2, abs=0.04)
+
+
 def test_several_operations_as_one() -> None:
     each = totals(GRAPH, padded_decode([8, 8], [100, 200]))
     assert {op.bound for op in each} == {"memory", "launch"}
