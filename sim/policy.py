@@ -2,14 +2,14 @@
 
 A policy is a pure function of what waits, the time, and whether the stream has ended. It answers "take
 these", or "wait until a time or until n requests wait, whichever comes first", so that it need not be asked
-at every arrival. It sees no output lengths and nothing of the future: the queue has neither.
+at every arrival. It sees no output lengths and nothing of the future: what it is given has neither.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from sim.queue import Queue
+from sim.queue import Waiting
 from sim.record import END, FULL, MEMORY, TIMER
 from traces.errors import InputError
 
@@ -41,7 +41,7 @@ class Policy(Protocol):
     asked once more when the stream has ended and must then take something.
     """
 
-    def decide(self, queue: Queue, now_ns: int, ended: bool) -> Take | Wait:
+    def decide(self, queue: Waiting, now_ns: int, ended: bool) -> Take | Wait:
         """Take some of the waiting requests, or wait."""
 
     def to_json(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class StaticBatching:
             wait_s, most_s = self.max_wait_ns / 1e9, LONGEST_WAIT_NS / 1e9
             raise InputError(f"max_wait {wait_s:g} s must be from 0 to {most_s:g} s")
 
-    def decide(self, queue: Queue, now_ns: int, ended: bool) -> Take | Wait:
+    def decide(self, queue: Waiting, now_ns: int, ended: bool) -> Take | Wait:
         """Full, out of memory, timer over, stream over: take. Otherwise wait for the first of them."""
         rows = queue.fitting(self.max_batch)
         if rows == self.max_batch:

@@ -36,11 +36,7 @@ class MemoryLimit:
 
 
 class Queue:
-    """Requests of a stream, by index, in order of arrival.
-
-    A policy may ask how many wait, since when, and how long their prompts are; output lengths and later arrivals
-    are not among the answers.
-    """
+    """Requests of a stream, by index, in order of arrival. The server's; a policy sees it as :class:`Waiting`."""
 
     def __init__(self, arrival_ns: Ints, prompt_tokens: Ints, limit: MemoryLimit | None = None) -> None:
         self._arrival = np.ascontiguousarray(arrival_ns).data
@@ -71,8 +67,6 @@ class Queue:
         if rows > waiting:
             rows = waiting
         return rows if self._limit is None else self._limit.fitting(self._oldest(rows))
-
-    # What follows is the server's, not the policy's.
 
     @property
     def next_arrival_ns(self) -> int:
@@ -144,3 +138,31 @@ class Queue:
         self._passed_over = [i for i in looked_at if i not in gone] + self._passed_over[len(looked_at) :]
         self._head = max(self._head, taken[-1] + 1)
         return taken
+
+
+class Waiting:
+    """What a policy may know of a queue: how many wait, since when, how long their prompts are and how many fit.
+
+    Neither output lengths nor anything of later arrivals is among the answers, and nothing here changes the queue.
+    """
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def oldest_arrival_ns(self) -> int:
+        """When the oldest waiting request came. At least one must wait."""
+        return self._queue.oldest_arrival_ns
+
+    def prompt_tokens(self) -> Ints:
+        """Prompt lengths of all that wait, oldest first; a copy."""
+        return self._queue.prompt_tokens()
+
+    def fitting(self, rows: int) -> int:
+        """How many of the ``rows`` oldest fit into memory together; all that wait if fewer do and all fit."""
+        return self._queue.fitting(rows)

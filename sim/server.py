@@ -20,7 +20,7 @@ from sim.closed import ClosedQueue
 from sim.cost import LONGEST_NS
 from sim.executor import Executor, MeasuredBatch
 from sim.policy import Policy, Take, Wait
-from sim.queue import MemoryLimit, Queue
+from sim.queue import MemoryLimit, Queue, Waiting
 from sim.record import COMPLETED, REJECTED, UNFINISHED, Batches, Measured, Requests, Rows, RunRecord
 from traces.errors import InputError
 from traces.trace import Ints, Trace
@@ -131,12 +131,13 @@ def _server(
     timeout = env.timeout
     decide, run = policy.decide, executor.run
     write, serve_more = log.batches.extend, log.served.extend
+    waiting = Waiting(queue)
     now: int = env.now  # type: ignore[assignment]  # SimPy says float; here every delay is an int
     while True:
         queue.admit(now)
         decision: Take | Wait
         if queue:
-            decision = decide(queue, now, queue.ended)
+            decision = decide(waiting, now, queue.ended)
         elif queue.ended:
             return
         else:

@@ -20,7 +20,7 @@ from sim.ledger import ledger
 from sim.metrics import latency, latency_columns, throughput
 from sim.policy import StaticBatching, Take, Wait
 from sim.pricing import Prices
-from sim.queue import Queue
+from sim.queue import Waiting
 from sim.record import COMPLETED, FULL, STATUSES, TIMER, RunRecord, broken_laws
 from sim.server import serve
 from sim.step import EXACT
@@ -56,7 +56,7 @@ class ShortestFirst:
     size: int
     wait_ns: int
 
-    def decide(self, queue: Queue, now_ns: int, ended: bool) -> Take | Wait:
+    def decide(self, queue: Waiting, now_ns: int, ended: bool) -> Take | Wait:
         due = queue.oldest_arrival_ns + self.wait_ns
         if len(queue) < self.size and now_ns < due:
             return Wait(due, self.size)
@@ -300,11 +300,17 @@ def test_law_10_the_future_is_out_of_reach(
     assert decided[0] == decided[1]
 
 
-def test_a_queue_tells_a_policy_neither_outputs_nor_what_comes_later() -> None:
-    queue = Queue(np.array([0, 5, 9]), np.array([7, 8, 9]))
-    queue.admit(5)
-    assert queue.prompt_tokens().tolist() == [7, 8]
-    assert [len(queue), queue.oldest_arrival_ns, queue.ended, queue.fitting(9)] == [2, 0, False, 2]
-    queue.prompt_tokens()[:] = 0
-    assert queue.prompt_tokens().tolist() == [7, 8]
-    assert not any("output" in name for name in dir(queue))
+def test_a_policy_is_told_neither_outputs_nor_what_comes_later() -> None:
+    seen: list[set[str]] = []
+
+    class Curious(StaticBatching):
+        def decide(self, queue: Waiting, now_ns: int, ended: bool) -> Take | Wait:
+            seen.append({name for name in dir(queue) if not name.startswith("_")})
+            assert [len(queue), queue.oldest_arrival_ns, queue.fitting(9)] == [2, 5, 2]
+            assert queue.prompt_tokens().tolist() == [7, 8]
+            queue.prompt_tokens()[:] = 0
+            assert queue.prompt_tokens().tolist() == [7, 8]
+            return Take(len(queue), FULL)
+
+    serve(trace_of([5, 5], [7, 8], [3, 9]), Curious(), Fixed())
+    assert seen == [{"fitting", "oldest_arrival_ns", "prompt_tokens"}]

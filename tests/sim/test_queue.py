@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sim.batching import Batching
 from sim.policy import LONGEST_WAIT_NS, StaticBatching, Take, Wait
-from sim.queue import MemoryLimit, Queue
+from sim.queue import MemoryLimit, Queue, Waiting
 from sim.record import FULL
 from sim.server import serve
 from tests.sim.worked import MS, S, Scripted, members, trace_of, traces
@@ -84,7 +84,7 @@ class Greedy:
 
     answer: Any
 
-    def decide(self, queue: Queue, now_ns: int, ended: bool) -> Take | Wait:
+    def decide(self, queue: Waiting, now_ns: int, ended: bool) -> Take | Wait:
         return self.answer if isinstance(self.answer, Wait) else Take(self.answer, FULL)
 
     def to_json(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def test_a_policy_that_waits_for_ever_is_found_out() -> None:
 
 def test_requests_that_are_passed_over_stay_in_order_and_are_served_at_last() -> None:
     class LastFirst(Greedy):
-        def decide(self, queue: Queue, now_ns: int, ended: bool) -> Take | Wait:
+        def decide(self, queue: Waiting, now_ns: int, ended: bool) -> Take | Wait:
             return Take([len(queue) - 1], FULL)
 
     record = serve(trace_of([0, 0, 0, 5 * MS]), LastFirst(None), Scripted(lambda requests: 3 * MS))

@@ -13,7 +13,7 @@ from sim.ledger import ledger
 from sim.metrics import batches, latency, latency_columns, requests, throughput, tokens_while_waiting
 from sim.policy import StaticBatching, Take, Wait
 from sim.pricing import Prices
-from sim.queue import Queue
+from sim.queue import Waiting
 from sim.record import FULL, RunRecord
 from sim.run import capacity, results, simulate
 from sim.server import serve
@@ -182,7 +182,7 @@ def test_a_replay_serves_exactly_the_rows_of_the_file() -> None:
 class LongestFirst:
     """Two of like length together: the longest prompts that wait."""
 
-    def decide(self, queue: Queue, now_ns: int, ended: bool) -> Take | Wait:
+    def decide(self, queue: Waiting, now_ns: int, ended: bool) -> Take | Wait:
         longest = np.argsort(-queue.prompt_tokens(), kind="stable")[:2]
         return Take(sorted(longest.tolist()), FULL)
 

@@ -12,7 +12,7 @@ from sim.executor import BatchTimes, Simulated
 from sim.hardware import hardware
 from sim.models import model_shape
 from sim.policy import StaticBatching, Take, Wait
-from sim.queue import Queue
+from sim.queue import Waiting
 from sim.record import FULL, RunRecord
 from sim.roofline import Roofline
 from sim.server import serve
@@ -129,7 +129,7 @@ class Choosy:
     most: int
     patience_ns: int = 3 * MS
 
-    def decide(self, queue: Queue, now_ns: int, ended: bool) -> Take | Wait:
+    def decide(self, queue: Waiting, now_ns: int, ended: bool) -> Take | Wait:
         if len(queue) < self.most and not ended and now_ns < queue.oldest_arrival_ns + self.patience_ns:
             return Wait(queue.oldest_arrival_ns + self.patience_ns, self.most)
         prompts = queue.prompt_tokens()
