@@ -18,6 +18,7 @@ from sim.cost import CostModel
 from sim.errors import Score, errors, rounded
 from sim.fitting import FITS, fit_kind
 from sim.hardware import Hardware, known_hardware, named_in
+from sim.measured_table import NOT_STATED
 from sim.models import model_shape
 from sim.roofline import Roofline
 from sim.splits import Draw
@@ -172,14 +173,16 @@ def _roofline(tested: Timings, sizes: Sizes) -> Floats:
 def roofline(labels: Any, conditions: Any, sizes: Sizes) -> Roofline:
     """The datasheet's model of a group, by its labels, else by ``sizes``.
 
+    A dtype that nobody states is taken to be bfloat16.
+
     Raises:
-        InputError: neither names a model, device and dtype that the tables know.
+        InputError: neither names a model and device that the tables know, or the dtype is none the device has.
     """
     about = {**conditions, **labels}
     device = _device(str(about["hardware"]), str(about.get("device", "")), sizes.gpu)
     shape = model_shape(sizes.model if sizes.model is not None else str(about["model"]))
     dtype = str(about["dtype"]).lower()
-    dtype = DTYPES.get(dtype, dtype if dtype in device.flop_per_s else "bfloat16")
+    dtype = "bfloat16" if dtype in ("", NOT_STATED) else DTYPES.get(dtype, dtype)
     return Roofline(shape, device, dtype)
 
 

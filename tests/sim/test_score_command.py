@@ -198,6 +198,8 @@ def test_groups_are_fitted_apart(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_sizes_given_by_hand_are_taken() -> None:
     about = {"hardware": "some card", "model": "some model", "dtype": "bf16"}
     assert roofline({}, about, Sizes("Qwen3-8B", "L4")) == Roofline(model_shape("Qwen3-8B"), hardware("L4"))
+    with pytest.raises(InputError, match="unknown dtype 'fp8'; known are bfloat16"):
+        roofline({}, {**about, "dtype": "FP8"}, Sizes("Qwen3-8B", "L4"))
     named = {**about, "hardware": "NVIDIA H200 NVL", "model": "Qwen/Qwen3-4B", "dtype": "float32"}
     assert roofline({}, named, Sizes()) == Roofline(model_shape("Qwen3-4B"), hardware("H200"), "float32")
     smaller = {**named, "hardware": "NVIDIA H20 96GB"}
