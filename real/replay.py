@@ -70,10 +70,14 @@ def replay(
     }
     if wall_clock:
         # Time passes for the requests that wait while a shape is warmed up, so all shapes go first.
-        longest = {int(prompt).bit_length(): int(prompt) for prompt in np.sort(served.prompt_tokens)}
+        prompts = np.unique(served.prompt_tokens)
         for rows in range(1, min(policy.max_batch, len(served)) + 1):
-            for prompt in longest.values():
-                executor.warm(int(rounding.rows(rows)), prompt)
+            computed = int(rounding.rows(rows))
+            fit = prompts
+            if max_kv_tokens is not None:
+                fit = prompts[computed * (prompts + 1) <= max_kv_tokens]  # the shortest answer is one token
+            for prompt in {prompt.bit_length(): prompt for prompt in fit.tolist()}.values():
+                executor.warm(computed, prompt)
     record = serve(
         served,
         policy,

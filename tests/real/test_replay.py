@@ -155,3 +155,11 @@ def test_in_real_time_all_shapes_are_warm_before_the_first_request() -> None:
     warm = ran[: record.setup["warm_ups"]]
     assert set(warm) == {(rows, prompt) for rows in (1, 2) for prompt in (3, 5, 20)}
     assert ran[len(warm) :] == list(served)
+
+
+def test_nothing_is_warmed_up_that_the_memory_cap_never_lets_run() -> None:
+    engine = fake()
+    trace = arrivals([0, 1 * MS, 30 * MS], [3, 5, 20], [2, 2, 2])
+    record = run(trace, Batching(2, 1e-3), engine, wall_clock=True, max_kv_tokens=22)
+    warm = [shape[:2] for shape in cast(FakeEngine, engine).shapes][: record.setup["warm_ups"]]
+    assert set(warm) == {(1, 3), (1, 5), (1, 20), (2, 3), (2, 5)}
