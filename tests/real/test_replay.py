@@ -89,12 +89,13 @@ def test_every_shape_is_warmed_up_once_and_counted_where_it_was() -> None:
 
 def test_dummy_rows_and_the_memory_cap_reach_the_engine_and_the_record() -> None:
     engine = FakeEngine()
-    record = run(TEXTBOOK, Batching(4), engine, rounding=Rounding((3, 8)), max_kv_tokens=80)  # type: ignore[arg-type]
+    rounding = Rounding((1, 3, 8))
+    record = run(TEXTBOOK, Batching(4), engine, rounding=rounding, max_kv_tokens=120)  # type: ignore[arg-type]
     assert record.requests.status.tolist() == [COMPLETED] * 4
-    # Two rows reserve 2 x (30 + 15) = 90, 2 x (30 + 20) = 100 and 2 x (20 + 20) = 80 tokens.
+    # Two rows and a dummy reserve 3 x (30 + 15) = 135, 3 x (30 + 20) = 150 and 3 x (20 + 20) = 120 tokens.
     assert record.batch_rows.tolist() == [1, 1, 2]
-    assert record.batches.dummy_rows.tolist() == [2, 2, 1]
-    assert {rows for rows, _, _ in engine.shapes} == {3}
+    assert record.batches.dummy_rows.tolist() == [0, 0, 1]
+    assert {rows for rows, _, _ in engine.shapes} == {1, 3}
     rejected = run(TEXTBOOK, Batching(4), fake(), max_kv_tokens=32)
     assert rejected.requests.status.tolist() == [COMPLETED, REJECTED, COMPLETED, COMPLETED]
 
