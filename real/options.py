@@ -53,6 +53,6 @@ def whole_list(name: str, text: str) -> list[int]:
     """
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
-        if not (part.isascii() and part.isdigit() and int(part) > 0):
-            raise InputError(f"{name} {text!r}: {part!r} is not a whole number of at least 1")
+        if not (part.isascii() and part.isdigit() and len(part) < 11 and 0 < int(part) < 2**31):
+            raise InputError(f"{name} {text!r}: {part!r} is not a whole number from 1 to {2**31 - 1}")
     return sorted({int(part) for part in parts})

@@ -89,6 +89,7 @@ def test_a_profile_is_written_and_can_be_fitted(tmp_path: Path, capsys: pytest.C
         (["run", "textbook", "--model", "tiny", "--json", "no-such-folder/x"], ["'no-such-folder'"]),
         (["profile", "--model", "tiny", "--rows", "1,0", "--out", "x"], ["--rows", "'0'"]),
         (["profile", "--model", "tiny", "--rows", "1,x", "--out", "x"], ["--rows", "'x'"]),
+        (["profile", "--model", "tiny", "--prompt-tokens", "9" * 5000, "--out", "x"], ["'9999", "from 1 to"]),
         (["profile", "--model", "tiny", "--prompt-tokens", "", "--out", "x"], ["--prompt-tokens", "''"]),
         (
             ["profile", "--model", "tiny", "--engine", "serial", "--rows", "1,2", "--out", "x"],
