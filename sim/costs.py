@@ -12,7 +12,7 @@ from typing import Any
 from sim.cost import CostModel
 from sim.fitted import Fitted
 from sim.grid import Grid
-from sim.hardware import Hardware
+from sim.hardware import Hardware, named_in
 from sim.models import ModelShape
 from sim.replay import Replay
 from sim.residual import Residual
@@ -58,6 +58,22 @@ def from_json(document: Any, place: str = "cost model") -> CostModel:
         raise InputError(f"{place}: a {kind} model needs the key {error.args[0]!r}") from None
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{place}: a {kind} model cannot be made of this: {error}") from None
+
+
+def of_another(model: CostModel, shape: ModelShape, hardware: Hardware) -> str | None:
+    """What a model was measured on, in words, where that is another model or device than these; None if it is not."""
+    document = model.to_json()
+    evidence = document.get("fitted", document).get("evidence", document)
+    about = evidence.get("conditions") if isinstance(evidence, dict) else None
+    if not isinstance(about, dict):
+        return None  # nobody measured it, or it does not say
+    known = named_in(str(about.get("hardware", "")))
+    on_cpu = str(about.get("device", "")).startswith("cpu")
+    same_device = hardware.name == "cpu" if on_cpu else known is None or known.name == hardware.name
+    name = str(about.get("model")).rstrip("/").rpartition("/")[2]
+    if same_device and name in (shape.name, "not stated"):
+        return None
+    return f"{about.get('model')} on {about.get('hardware')}"
 
 
 def load(cost: str, shape: ModelShape, hardware: Hardware, dtype: str, host: str = "eager") -> CostModel:

@@ -156,8 +156,12 @@ def setup_line(setup: Any) -> str:
     """Conditions of a run in one line."""
     policy, cost = setup.get("policy", {}), setup.get("cost", {})
     wait = policy.get("max_wait_s")
+    about = f"{setup.get('model', '')} {setup.get('gpu', '')} {setup.get('dtype', '')}"
+    # A roofline is of the model and device of the run; any other model is of what it was made from.
+    priced_by = (
+        f"roofline {about}" if cost.get("kind") == "roofline" else setup.get("cost_model", cost.get("kind"))
+    )
     return (
         f"trace {setup.get('trace', {}).get('name')}; up to {policy.get('max_batch')} rows, "
-        f"wait {'until full' if wait is None else f'{wait:g} s'}; cost {cost.get('kind')} "
-        f"{setup.get('model', '')} {setup.get('gpu', '')} {setup.get('dtype', '')}; percentiles {METHOD}"
+        f"wait {'until full' if wait is None else f'{wait:g} s'}; cost {priced_by}; percentiles {METHOD}"
     )

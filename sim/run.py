@@ -68,6 +68,7 @@ def simulate(
         "policy": policy.to_json(),
         "max_kv_tokens": max_kv_tokens,
         "cost": costs.to_json(model),
+        "cost_model": model.name,
         "rounding": {"row_counts": list(rounding.row_counts), "context_tokens": rounding.context_tokens},
         "versions": versions(),
         **(setup or {}),

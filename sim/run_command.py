@@ -72,6 +72,12 @@ def run(
     # Whoever pressed Ctrl-C gets what is finished, not another run.
     most = None if interrupted else capacity(record, loaded, batching, cost_model, limit)
     found = results(record, prices_of(record, cost_model), most, bytes_per_token)
+    measured_on = costs.of_another(cost_model, shape, device)
+    if measured_on is not None:
+        warn(
+            f"cost model {cost!r} was measured with {measured_on}; {shape.name} on {device.name} only says how large "
+            "weights and KV cache are"
+        )
     outside = outside_domain(record, cost_model)
     if outside is not None:
         warn(f"outside what {cost_model.name} was calibrated for: {outside}")

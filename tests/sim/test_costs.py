@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from sim.batching import Batching
 from sim.cost import CostModel, nanoseconds
-from sim.costs import KINDS, from_json, load, to_json
+from sim.costs import KINDS, from_json, load, of_another, to_json
 from sim.fitted import fit
 from sim.grid import fit_grid
 from sim.hardware import hardware
@@ -24,14 +25,16 @@ from traces.errors import InputError
 from traces.trace import Floats
 
 TOY = Roofline(model_shape("toy"), hardware("cpu"), "float32")
-FITTED = fit(profile(TOY.seconds, noise=0.05))
+PROFILE = profile(TOY.seconds, noise=0.05)
+FITTED = fit(PROFILE)
+GRID = fit_grid(PROFILE)
 TREE = Tree((1, 0, 0), (4.0, 0.0, 0.0), (1, 1, 2), (2, 1, 2), (0.0, 0.1, -0.1))
 ALL: list[CostModel] = [
     TOY,
     FITTED,
-    fit_grid(profile(TOY.seconds, noise=0.05)),
+    GRID,
     Residual(FITTED, 0.0, (TREE,), 1.5, None),
-    replay(profile(TOY.seconds, noise=0.05), FITTED),
+    replay(PROFILE, FITTED),
 ]
 
 
@@ -91,6 +94,33 @@ def test_models_are_loaded_by_name_by_file_and_by_import(tmp_path: Path) -> None
     assert load_toy(str(path)) == ALL[1]
     assert load_toy("tests.sim.test_costs:OWN") is OWN
     assert isinstance(load_toy("tests.sim.test_costs:Own"), Own)
+
+
+@pytest.mark.parametrize(
+    ("about", "model", "gpu", "measured_on"),
+    [
+        ({"model": "toy", "hardware": "EPYC", "device": "cpu"}, "toy", "cpu", None),
+        ({"model": "toy", "hardware": "EPYC", "device": "cpu"}, "toy", "H200", "toy on EPYC"),
+        ({"model": "toy", "hardware": "EPYC", "device": "cpu"}, "Qwen3-8B", "cpu", "toy on EPYC"),
+        ({"model": "Qwen/Qwen3-8B", "hardware": "NVIDIA H200"}, "Qwen3-8B", "H200", None),
+        ({"model": "Qwen3-8B", "hardware": "NVIDIA H200"}, "Qwen3-8B", "L4", "Qwen3-8B on NVIDIA H200"),
+        ({"model": "not stated", "hardware": "not stated"}, "Qwen3-8B", "L4", None),
+    ],
+)
+def test_a_model_of_another_device_or_model_is_told(
+    about: dict[str, Any], model: str, gpu: str, measured_on: str | None
+) -> None:
+    told = replace(
+        FITTED, evidence=replace(FITTED.evidence, conditions={**FITTED.evidence.conditions, **about})
+    )
+    for one in (
+        told,
+        replace(GRID, fitted=told),
+        replay(replace(PROFILE, conditions=told.evidence.conditions), told),
+    ):
+        assert of_another(one, model_shape(model), hardware(gpu)) == measured_on
+    assert of_another(TOY, model_shape(model), hardware(gpu)) is None
+    assert of_another(Own(), model_shape(model), hardware(gpu)) is None
 
 
 def test_a_negative_cost_is_caught_with_model_and_shape_named() -> None:

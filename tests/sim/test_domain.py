@@ -26,7 +26,18 @@ def warnings(
 ) -> list[str]:
     (tmp_path / "m.json").write_text(json.dumps(MODEL.to_json()))
     recipe = f"poisson:rate=5,n=200,prompt={prompt},output={output}"
-    argv = ["run", recipe, "--max-batch", str(rows), "--cost", str(tmp_path / "m.json"), "--json", "-"]
+    argv = [
+        "run",
+        recipe,
+        "--max-batch",
+        str(rows),
+        "--cost",
+        str(tmp_path / "m.json"),
+        "--model",
+        "toy",
+        "--json",
+        "-",
+    ]
     assert exit_code(app, "python -m sim", argv) == 0
     return [line for line in capsys.readouterr().err.split("\n") if line]
 
