@@ -32,7 +32,7 @@ from sim.versus import (
 )
 from traces.errors import InputError
 from traces.load import load
-from traces.tables import percent
+from traces.tables import percent, show
 from traces.terminal import (
     command_app,
     file_to_write,
@@ -141,7 +141,10 @@ def main(
     if json != "-":
         console = out(no_color)
         for part in comparison.tables():
-            console.print(Text(part) if isinstance(part, str) else part)
+            if isinstance(part, str):
+                console.print(Text(part))
+            else:
+                show(console, part)
     if markdown is not None:
         write_text(markdown, versus_report.markdown(comparison.tables()))
     if json is not None:

@@ -7,17 +7,17 @@ from rich.text import Text
 
 from sim.explain import Explanation, Phase
 from sim.speedup import PAYS
-from traces.tables import add, bar, count, gigabytes, percent, seconds, table
+from traces.tables import add, bar, count, gigabytes, percent, seconds, show, table
 
 
 def print_explanation(found: Explanation, setup: dict[str, Any], console: Console) -> None:
     """Operations of both phases, ledger, alone against together, memory, the curve and its limits, the set-up."""
     by_other = setup["cost"]["kind"] != "roofline"
-    console.print(_phase("Prefill", found.prefill, by_other))
+    show(console, _phase("Prefill", found.prefill, by_other))
     if found.decode is not None:
-        console.print(_phase("Decode", found.decode, by_other))
+        show(console, _phase("Decode", found.decode, by_other))
     for part in (_ledger(found), _alone(found), _memory(found, setup), _curve(found), _limits(found)):
-        console.print(part)
+        show(console, part)
     if by_other:
         console.print(Text(f"seconds: {setup['cost_model']}; operations: roofline", style="yellow"))
     line = f"{setup['model']} on {setup['gpu']}, {setup['dtype']}, {setup['host']}; shares are of datasheet peaks"

@@ -18,7 +18,7 @@ from sim.residual import Residual
 from sim.timings import Timings
 from sim.timings_source import About, Map, Measured, Where, read
 from traces.errors import InputError, choices
-from traces.tables import add, count, percent, table
+from traces.tables import add, count, percent, show, table
 from traces.terminal import file_to_write, out, warn, whole, write_json
 
 REPLAY, NONE = "replay", "none"
@@ -96,9 +96,9 @@ def print_fit(model: CostModel, timings: Timings, to: Path, console: Console) ->
     learnt: Any = getattr(model, "fallback", model)
     if isinstance(learnt, Learnt):
         fitted = base(learnt)
-        console.print(_coefficients(learnt))
-        console.print(_errors(learnt, timings))
-        console.print(_domain(fitted.domain))
+        show(console, _coefficients(learnt))
+        show(console, _errors(learnt, timings))
+        show(console, _domain(fitted.domain))
     for line in _notes(model, timings, to):
         console.print(Text(line), soft_wrap=True)
 

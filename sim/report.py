@@ -11,7 +11,7 @@ from sim.metrics import batches, requests
 from sim.record import REJECTED, RunRecord
 from sim.run import Results
 from sim.stats import METHOD
-from traces.tables import add, bar, count, gigabytes, percent, seconds, table
+from traces.tables import add, bar, count, gigabytes, percent, seconds, show, table
 
 LATENCY_NAMES = {
     "queue": "queue (start - arrival)",
@@ -28,7 +28,7 @@ LATENCY_NAMES = {
 def print_run(results: Results, console: Console) -> None:
     """Waste, ledger, latency, throughput, batches, set-up."""
     for part in (_waste, _ledger, _latency, _throughput, _batches):
-        console.print(part(results))
+        show(console, part(results))
     for line in notes(results):
         console.print(Text(line, style="yellow"))
     console.print(Text(setup_line(results.record.setup), style="dim"))

@@ -15,7 +15,7 @@ from sim.splits import FIT_SHARE, SPLITS, draws
 from sim.timings import Timings
 from sim.timings_source import About, Map, Where, read
 from traces.errors import InputError, choices
-from traces.tables import add, percent, table
+from traces.tables import add, percent, show, table
 from traces.terminal import out, write_json
 
 SEEDS = "0,1,2,3,4"
@@ -111,7 +111,7 @@ def print_scores(found: list[Scored], timings: Timings, lines: list[str], consol
         figures = [percent(one.mean(name)) for name in ("mean", "median", "p95")]
         bias, largest = (percent(value, signed=True) for value in (one.mean("bias"), worst[0]))
         add(t, one.name, worst[1], fitted, tested, *figures, bias, largest)
-    console.print(t)
+    show(console, t)
     for line in lines:
         console.print(Text(line), soft_wrap=True)
 

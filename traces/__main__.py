@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.measure import Measurement
-from rich.table import Table
 from rich.text import Text
 
 from traces.describe import facts, tables
@@ -16,9 +14,8 @@ from traces.formats import FORMATS
 from traces.lengths import LAWS
 from traces.load import BUILT_IN, load
 from traces.synthetic import BEGINNINGS, is_recipe
-from traces.tables import add, table
+from traces.tables import add, show, table
 from traces.terminal import (
-    REDIRECTED_COLUMNS,
     command_app,
     file_to_write,
     json_target,
@@ -87,7 +84,7 @@ def describe(
         write_json(found, json)
     if json != "-":
         for table in tables(trace, found):
-            _show(table)
+            show(out(), table)
 
 
 @app.command()
@@ -136,12 +133,12 @@ def list_names() -> None:
     }
     for what, names in rows.items():
         add(names_table, what, ", ".join(names))
-    out().print(names_table)
+    show(out(), names_table)
     public = table("Public traces (fetch NAME)", "name", "licence", "fetched", "url", left=4)
     for name, remote in REMOTE.items():
         there = "yes" if cached(name, remote).exists() else "no"
         add(public, name, remote.licence, there, remote.url)
-    out().print(public)
+    show(out(), public)
 
 
 @app.command(name="fetch")
@@ -172,14 +169,6 @@ def _loaded(
             f"{trace.name}: {trace.moved_rows} rows stood before an earlier arrival and were sorted into place"
         )
     return trace
-
-
-def _show(shown: Table) -> None:
-    """Print a table; where the terminal is too narrow for its numbers, over the edge rather than cut."""
-    console = out()
-    natural = Measurement.get(console, console.options.update(max_width=10_000), shown).maximum
-    console.width = max(console.width, min(natural, REDIRECTED_COLUMNS))
-    console.print(shown)
 
 
 def _write(trace: Trace, target: Path, to: str | None) -> None:

@@ -7,10 +7,14 @@ Cells hold ASCII only, so that any terminal can show them; text from outside (fi
 from collections.abc import Sequence
 
 from rich import box
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 Cell = str | Text
+LEAST_COLUMNS = 80
+"""What every table of numbers fits into with its words folded; a narrower terminal gets this width all the same."""
 
 
 def table(title: str, *columns: str, left: int = 1) -> Table:
@@ -38,6 +42,16 @@ def add(to: Table, *cells: Cell | None, style: str | None = None) -> None:
         *(cell if isinstance(cell, Text) else Text("-" if cell is None else cell) for cell in cells),
         style=style,
     )
+
+
+def show(console: Console, shown: Table) -> None:
+    """Print a table; where the terminal is too narrow for its numbers, over the edge rather than cut."""
+    before = console.width
+    if any(column.no_wrap for column in shown.columns):
+        natural = Measurement.get(console, console.options.update(max_width=10_000), shown).maximum
+        console.width = max(before, min(natural, LEAST_COLUMNS))
+    console.print(shown)
+    console.width = before
 
 
 def seconds(value: float | None) -> str:

@@ -25,6 +25,7 @@ from sim.store import load
 from sim.waste import KvUse, Waste
 from tests.sim.worked import K1, TEXTBOOK, run
 from traces.slots import Slots
+from traces.tables import LEAST_COLUMNS
 from traces.terminal import exit_code
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -237,9 +238,9 @@ def large(cls: type[Any], value: int) -> Any:
     return cls(**{field.name: value for field in dataclasses.fields(cls)})
 
 
-@pytest.mark.parametrize("columns", [80, 100, 120])
+@pytest.mark.parametrize("columns", [40, 80, 100, 120])
 def test_numbers_are_whole_at_any_width(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fourteen digits, more than any trace brings about: no cut number, no line beyond the terminal."""
+    """Fourteen digits, more than any trace brings about: no cut number, no line beyond the terminal, or 80 columns."""
     monkeypatch.setenv("COLUMNS", str(columns))
     found = results(run(TEXTBOOK, 4), Prices.for_trace(TEXTBOOK, K1))
     slots, tokens = 98_765_432_123_456, 12_345_678_987_654
@@ -256,7 +257,7 @@ def test_numbers_are_whole_at_any_width(columns: int, monkeypatch: pytest.Monkey
     print_run(worst, console)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
-    assert max(map(len, text.splitlines())) <= columns
+    assert max(map(len, text.splitlines())) <= max(columns, LEAST_COLUMNS)
     assert "\N{HORIZONTAL ELLIPSIS}" not in text
     for number, times in ((f"{slots:,}", 2), (f"{tokens:,}", 2 + 2), (f"{slots - tokens:,}", 2)):
         assert text.count(number) >= times, number

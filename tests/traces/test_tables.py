@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from traces.tables import add, bar, count, gigabytes, percent, seconds, slot_bar, table
+from traces.tables import add, bar, count, gigabytes, percent, seconds, show, slot_bar, table
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,21 @@ def test_counts_rates_shares_and_bytes() -> None:
 def test_bars_are_as_long_as_their_share() -> None:
     assert [bar(share, 4).plain for share in (0, 0.5, 1, 7, -1)] == ["....", "##..", "####", "####", "...."]
     assert [line.plain for line in slot_bar([10, 30, 5], 30, width=6)] == ["##....", "######", "#....."]
+
+
+def test_a_narrow_terminal_folds_words_but_never_cuts_a_number() -> None:
+    numbers, words = table("", "phase", *["slots"] * 5), table("", "name", left=1)
+    add(numbers, "prefill", *["1,234,567 ms"] * 5)
+    add(words, "word " * 20)
+    console = Console(file=io.StringIO(), width=40)
+    for shown in (numbers, words):
+        show(console, shown)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert text.count("1,234,567 ms") == 5
+    assert text.count("word") == 20
+    assert all(len(line) <= 40 for line in text.splitlines() if "word" in line)
+    assert console.width == 40
 
 
 def test_a_table_is_this_text() -> None:
