@@ -35,6 +35,9 @@ def command_app(help_text: str) -> typer.Typer:
 
 def run_app(app: typer.Typer, name: str) -> None:
     """Run a command line and leave the process with its exit code; bad input becomes one line on stderr."""
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed by the shell, as in ``>&-``
+            setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115
     sys.exit(exit_code(app, name, sys.argv[1:]))
 
 

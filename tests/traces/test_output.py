@@ -1,10 +1,13 @@
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 import typer
 
+from tests.conftest import ROOT
 from traces.__main__ import app
 from traces.output import whole_file
 from traces.terminal import exit_code, file_to_write, json_target
@@ -77,3 +80,11 @@ def test_where_no_file_can_go_is_said_before_the_work(
 def test_a_dash_is_stdout_and_a_name_stays() -> None:
     assert json_target("-") == "-"
     assert json_target("out.json") == "out.json"
+
+
+@pytest.mark.parametrize(("closed", "argv", "code"), [(1, ["list"], 0), (2, ["nosuch"], 2)])
+def test_a_stream_that_the_shell_closed_is_no_crash(closed: int, argv: list[str], code: int) -> None:
+    command = f"exec {sys.executable} -m traces {' '.join(argv)} {closed}>&-"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert done.stdout + done.stderr == ""
