@@ -40,6 +40,8 @@ def save(record: RunRecord, folder: Path) -> None:
                 old.rename(folder)
             raise
         shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(folder)) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

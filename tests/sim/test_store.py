@@ -248,8 +248,9 @@ def test_a_full_disk_leaves_the_old_record(
             return rename(path, target)
 
         monkeypatch.setattr(Path, "rename", second)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as caught:
         save(run(TRACE, 3, 10 * MS, AFFINE), folder)
+    assert caught.value.filename == str(folder)
     assert files(folder) == before
     assert [path.name for path in tmp_path.iterdir()] == ["r"]
 
