@@ -4,6 +4,13 @@ Without arguments the main job: calibrate a cost model on this machine, replay t
 engine, and say how wrong the prediction is, beside how much the measurement itself varies.
 """
 
+if __name__ == "__main__":
+    # Until the command runs, Ctrl-C ends the process: there is nothing to say, and no traceback of imports.
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

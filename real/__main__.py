@@ -1,5 +1,12 @@
 """``python -m real``: run the model itself, to measure a trace or to profile a device."""
 
+if __name__ == "__main__":
+    # Until the command runs, Ctrl-C ends the process: there is nothing to say, and no traceback of imports.
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 from pathlib import Path
 from typing import Annotated
 
@@ -121,6 +128,8 @@ def run(
             f"{record.setup['warm_ups']} warm-up batches left out"
         )
         out(no_color).print(line, style="dim", markup=False, highlight=False)
+    if "interrupted" in record.setup:
+        raise typer.Exit(130)
 
 
 @app.command()

@@ -1,5 +1,12 @@
 """``python -m sim``: predict what static batching does to a trace; fit, score and explain cost models."""
 
+if __name__ == "__main__":
+    # Until the command runs, Ctrl-C ends the process: there is nothing to say, and no traceback of imports.
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import sys
 from importlib import import_module
 

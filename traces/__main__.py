@@ -1,5 +1,12 @@
 """``python -m traces``: describe, convert, make, list and fetch traces."""
 
+if __name__ == "__main__":
+    # Until the command runs, Ctrl-C ends the process: there is nothing to say, and no traceback of imports.
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 a check the user asked for failed, 2 bad input, 130 interr
 import json
 import math
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,8 @@ def run_app(app: typer.Typer, name: str) -> None:
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by the shell, as in ``>&-``
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see the top of each command's module
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(exit_code(app, name, sys.argv[1:]))
 
 

@@ -9,12 +9,13 @@ import torch
 
 from real.__main__ import app
 from real.engine import Engine
+from real.executor import Measured
 from real.setup import choose_clock, load_engine
 from sim import store
 from sim.fitted import fit
 from sim.models import MODELS
 from sim.profile import Profile
-from sim.record import broken_laws
+from sim.record import COMPLETED, broken_laws
 from tests.real.conftest import TINY
 from traces.errors import InputError
 from traces.terminal import exit_code
@@ -49,6 +50,27 @@ def test_the_textbook_trace_on_the_model(tmp_path: Path, capsys: pytest.CaptureF
         1,
     )
     assert setup["model"] == "tiny"
+
+
+@pytest.mark.parametrize("finished", [0, 1])
+def test_ctrl_c_keeps_what_is_finished_and_says_so(
+    finished: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, calls = Measured.run, []
+
+    def interrupted(executor: Measured, requests: Any) -> Any:
+        calls.append(requests)
+        if len(calls) > finished:
+            raise KeyboardInterrupt
+        return ask(executor, requests)
+
+    monkeypatch.setattr(Measured, "run", interrupted)
+    saved = tmp_path / "run"
+    assert real("run", "textbook", "--model", "tiny", "--max-batch", "2", "--save", str(saved)) == 130
+    said = capsys.readouterr()
+    assert f"{4 - 2 * finished} unfinished" in said.out
+    assert said.err == "error: interrupted\n"
+    assert store.load(saved).count(COMPLETED) == 2 * finished
 
 
 def test_json_on_stdout_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:

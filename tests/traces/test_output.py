@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -87,4 +88,31 @@ def test_a_stream_that_the_shell_closed_is_no_crash(closed: int, argv: list[str]
     command = f"exec {sys.executable} -m traces {' '.join(argv)} {closed}>&-"
     done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == code
+    assert done.stdout + done.stderr == ""
+
+
+INTERRUPTED = """
+import builtins, os, runpy, signal, sys
+
+real_import = builtins.__import__
+
+def interrupted(name, *rest):
+    if name == "typer":
+        os.kill(os.getpid(), signal.SIGINT)
+    return real_import(name, *rest)
+
+builtins.__import__ = interrupted
+sys.argv = [sys.argv[1], "--help"]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["sim/__main__.py", "real/__main__.py", "traces/__main__.py", "compare.py"]
+)
+def test_ctrl_c_while_modules_load_is_no_traceback(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGINT
     assert done.stdout + done.stderr == ""
