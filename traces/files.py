@@ -3,6 +3,7 @@
 import codecs
 import gzip
 import io
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,8 @@ import pyarrow as pa
 from traces.errors import InputError
 from traces.progress import Progress
 
+LAST_READ_S = 0.5
+"""How long to wait for a reader that may never come back for more."""
 BLOCK_BYTES = 1 << 24
 """Bytes read at once; also the longest line of a CSV file."""
 
@@ -71,9 +74,30 @@ class Utf8:
         self._progress = progress
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._lines = 1
+        self._one_at_a_time = threading.Lock()
+        self._stopped = False
+        self._ended = threading.Event()
 
     def read(self, count: int = -1) -> bytes:
-        """The next bytes."""
+        """The next bytes; none after the end, or once stopped."""
+        with self._one_at_a_time:
+            data = b"" if self._stopped else self._next(count)
+            if not data:
+                self._ended.set()
+            return data
+
+    def __enter__(self) -> "Utf8":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        """End the stream. Arrow reads ahead in a thread of its own, also after it has given up on a file; a process
+        that ends while that thread is in here is aborted, so this waits until it has been told that there is no more.
+        """
+        with self._one_at_a_time:
+            self._stopped = True
+        self._ended.wait(LAST_READ_S)
+
+    def _next(self, count: int) -> bytes:
         data = self._raw.read(count)
         try:
             self._decoder.decode(data, final=not data)

@@ -89,6 +89,14 @@ def nanoseconds(column: pa.Array, unit: str) -> tuple[Ints, Bools]:
     return np.zeros(len(column), np.int64), np.zeros(len(column), np.bool_)
 
 
+def in_plain_digits(value: Any) -> str:
+    """A cell as it stood in the file: Arrow hands numbers of JSON on as decimals of fixed scale, 0 as 0E-18."""
+    if not isinstance(value, Decimal) or not value.is_finite():
+        return str(value)
+    text = f"{value:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def why(value: Any, role: str) -> str:
     """Why one cell is unusable as ``role`` (``arrival`` or a token count): the reason of a drop or an
     error."""

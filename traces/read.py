@@ -19,7 +19,7 @@ from traces.errors import InputError, choices
 from traces.files import guarded, open_bytes
 from traces.formats import FORMATS
 from traces.layout import Layout
-from traces.numbers import Bools, nanoseconds, tokens, why
+from traces.numbers import Bools, in_plain_digits, nanoseconds, tokens, why
 from traces.source import Block, Source, as_text, blocks, place, plain_number, sniff
 from traces.trace import Ints, Trace
 
@@ -222,7 +222,7 @@ class _Reading:
                 raise InputError(f"{place(self.source, row)}: {block.broken[row]}")
             if first is not None:
                 name, value, reason = self._fault(block, usable, int(bad[0]))
-                shown = "" if reason == "missing" else f" ({str(value)[:60]!r})"
+                shown = "" if reason == "missing" else f" ({in_plain_digits(value)[:60]!r})"
                 raise InputError(f"{place(self.source, first)}, column {name}: {reason}{shown}")
         self._count_all(Counter(block.broken.values()))
         for i in bad.tolist():

@@ -24,7 +24,7 @@ from traces.files import BLOCK_BYTES, Utf8, guarded, open_bytes, open_text
 from traces.progress import Progress
 from traces.trace import Ints
 
-SNIFFED_CHARACTERS = 1 << 26
+SNIFFED_CHARACTERS = 1 << 28
 """The longest first line that is looked at to tell what a file is."""
 
 
@@ -133,8 +133,7 @@ def _csv(source: Source, names: Sequence[str], kinds: Sequence[str], progress: P
     wanted = [keys[source.columns.index(name)] for name in names]
     if not _has_rows(source, source.skip_lines):
         return
-    with open_bytes(source.path) as raw:
-        stream = Utf8(source.path, raw, progress)
+    with open_bytes(source.path) as raw, Utf8(source.path, raw, progress) as stream:
         reader = pa.csv.open_csv(
             stream,
             # One thread: only then does Arrow say which row has too many cells or too few.

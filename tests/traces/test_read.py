@@ -197,3 +197,13 @@ def test_jsonl_reads_the_same_with_and_without_an_odd_row(tmp_path: Path) -> Non
     assert load(write(tmp_path, good, "a.jsonl")).output_tokens.tolist() == [1000, 9]
     odd = good + '{"arrival_s": 0.1234567890123456789, "prompt_tokens": 5, "output_tokens": 9}\n'
     assert load(write(tmp_path, odd, "b.jsonl")).output_tokens.tolist() == [9, 1000, 9]
+
+
+def test_a_bad_number_of_json_is_shown_as_it_stood(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"prompt_tokens": 0, "output_tokens": 2}\n')
+    with pytest.raises(InputError, match=r"line 1, column prompt_tokens: zero \('0'\)"):
+        load(str(path))
+    path.write_text('{"prompt_tokens": 1.5, "output_tokens": 2}\n')
+    with pytest.raises(InputError, match=r"line 1, column prompt_tokens: not whole \('1.5'\)"):
+        load(str(path))
