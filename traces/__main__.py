@@ -7,20 +7,22 @@ if __name__ == "__main__":
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
+from traces.arrivals import ARRIVALS
 from traces.describe import facts, tables
 from traces.errors import InputError, choices
 from traces.fetch import REMOTE, cached, fetch
 from traces.formats import FORMATS
 from traces.lengths import LAWS
 from traces.load import BUILT_IN, load
-from traces.synthetic import BEGINNINGS, is_recipe
+from traces.synthetic import BEGINNINGS, CLOSED, is_recipe
 from traces.tables import add, show, table
 from traces.terminal import (
     command_app,
@@ -134,9 +136,9 @@ def list_names() -> None:
         "built in": BUILT_IN,
         "formats read": FORMATS,
         "formats written": TARGETS,
-        "arrivals": BEGINNINGS,
+        "arrivals": [*_with_parameters(ARRIVALS), f"{CLOSED}:clients=,think="],
         "lengths": LAWS,
-        "transforms": TRANSFORMS,
+        "transforms": _with_parameters(TRANSFORMS),
     }
     for what, names in rows.items():
         add(names_table, what, ", ".join(names))
@@ -146,6 +148,15 @@ def list_names() -> None:
         there = "yes" if cached(name, remote).exists() else "no"
         add(public, name, remote.licence, there, remote.url)
     show(out(), public)
+
+
+def _with_parameters(functions: Mapping[str, Callable[..., object]]) -> list[str]:
+    """``gamma:cv=`` for each name: what it takes are the keyword-only arguments of its function."""
+    found = []
+    for name, function in functions.items():
+        own = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        found.append(f"{name}:{','.join(f'{key}=' for key in own)}" if own else name)
+    return found
 
 
 @app.command(name="fetch")

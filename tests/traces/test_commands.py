@@ -113,5 +113,13 @@ def test_bad_input_is_one_line_and_code_2(
 def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("list") == 0
     text = capsys.readouterr().out
-    for name in ("textbook", "poisson", "lognormal", "cap_gap", "mooncake", "burstgpt-1"):
+    for name in (
+        "textbook",
+        "poisson",
+        "lognormal",
+        "cap_gap:most_s=",
+        "gamma:cv=",
+        "mooncake",
+        "burstgpt-1",
+    ):
         assert name in text
