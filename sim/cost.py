@@ -64,9 +64,23 @@ def nanoseconds(model: CostModel, steps: Step) -> Ints:
     Raises:
         InputError: a cost is negative, zero, not a number or above a century; the line names model and pass.
     """
-    seconds = model.seconds(steps)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is said below
+        seconds = model.seconds(steps)
     bad = ~((seconds > 0) & (seconds < LONGEST_NS / 1e9))
     if bad.any():
         i = int(np.flatnonzero(bad)[0])
         raise InputError(f"cost model {model.name} gives {seconds[i]} s for a pass of {steps.describe(i)}")
     return np.maximum(np.rint(seconds * 1e9), 1).astype(np.int64)
+
+
+def batch_overhead_ns(model: CostModel) -> tuple[int, int]:
+    """A batch's time before its prefill and after its last pass, in whole nanoseconds.
+
+    Raises:
+        InputError: a part is negative, not a number or above a century; the line names the model.
+    """
+    before_s, after_s = model.batch_overhead_s
+    for part_s in (before_s, after_s):
+        if not 0 <= part_s < LONGEST_NS / 1e9:
+            raise InputError(f"cost model {model.name} has a batch overhead of {part_s} s")
+    return round(before_s * 1e9), round(after_s * 1e9)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sim.cost import CostModel, nanoseconds
+from sim.cost import CostModel, batch_overhead_ns, nanoseconds
 from sim.memory import footprint
 from sim.ops import totals
 from sim.roofline import Roofline
@@ -93,7 +93,7 @@ def curve(
 def _point(model: CostModel, roofline: Roofline, rows: int, prompt: int, output: int, fits: bool) -> Point:
     steps = batch_steps(rows, prompt, output)
     cost = nanoseconds(model, steps)
-    overhead_ns = sum(round(part * 1e9) for part in model.batch_overhead_s)
+    overhead_ns = sum(batch_overhead_ns(model))
     seconds = (int(cost.sum()) + overhead_ns) / 1e9
     each = totals(roofline, steps)
     device = roofline.hardware

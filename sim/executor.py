@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from sim.cost import CostModel
+from sim.cost import CostModel, batch_overhead_ns
 from sim.pricing import Prices
 from sim.record import RunRecord
 from sim.step import EXACT, Rounding
@@ -73,8 +73,7 @@ class Simulated:
         self.prices = Prices.for_trace(trace, model, rounding)
         self._prompt = trace.prompt_tokens.data
         self._output = trace.output_tokens.data
-        before_s, after_s = model.batch_overhead_s
-        self._before_ns, self._after_ns = round(before_s * 1e9), round(after_s * 1e9)
+        self._before_ns, self._after_ns = batch_overhead_ns(model)
         self._prefill: dict[int, memoryview] = {}
         self._decode: dict[int, memoryview] = {}
 

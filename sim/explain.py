@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.cost import CostModel, nanoseconds
+from sim.cost import CostModel, batch_overhead_ns, nanoseconds
 from sim.curve import Point, curve, knee
 from sim.memory import Footprint, footprint
 from sim.ops import OpTotal, apportion, totals
@@ -188,7 +188,7 @@ def explain(
             f"a batch of {rows:,} rows of {prompt:,} + {output:,} tokens is too large to be priced"
         )
     steps = batch_steps(rows, prompt, output)
-    before_ns, after_ns = (round(part * 1e9) for part in model.batch_overhead_s)
+    before_ns, after_ns = batch_overhead_ns(model)
     overhead_ns = before_ns + after_ns
     prefill = _phase(model, roofline, steps.take(slice(0, 1)))
     decode = _phase(model, roofline, steps.take(slice(1, None))) if output > 1 else None

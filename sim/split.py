@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sim.cost import batch_overhead_ns
 from sim.pricing import Prices
 from sim.record import COMPLETED, END, MEMORY, REJECTED, TIMER, RunRecord
 from traces.trace import Floats, Ints
@@ -41,11 +42,11 @@ def mean_split(splits: list[Split]) -> Split:
 
 def batch_parts_ns(record: RunRecord, prices: Prices) -> tuple[Ints, Ints]:
     """Modelled time of each batch of a record from its start to its first tokens, and from there to its return."""
-    before_s, after_s = prices.model.batch_overhead_s
+    before_ns, after_ns = batch_overhead_ns(prices.model)
     rows = record.batch_rows + record.batches.dummy_rows
     prompt, output = record.padded_prompt_tokens, record.longest_output_tokens
-    first = round(before_s * 1e9) + prices.prefills_ns(rows, prompt)
-    return first, prices.decodes_ns(rows, prompt, prompt + output - 1) + round(after_s * 1e9)
+    first = before_ns + prices.prefills_ns(rows, prompt)
+    return first, prices.decodes_ns(rows, prompt, prompt + output - 1) + after_ns
 
 
 def split(measured: RunRecord, simulated: RunRecord, prices: Prices) -> dict[str, Split]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sim.batching import Batching
-from sim.cost import CostModel, nanoseconds
+from sim.cost import CostModel, batch_overhead_ns, nanoseconds
 from sim.costs import KINDS, from_json, load, of_another, to_json
 from sim.fitted import fit
 from sim.grid import fit_grid
@@ -81,6 +81,16 @@ def test_every_kind_comes_back_from_json_the_same_model() -> None:
         assert again.name == model.name
         assert again.seconds(passes()).tolist() == model.seconds(passes()).tolist()
         assert again.batch_overhead_s == model.batch_overhead_s
+
+
+@pytest.mark.parametrize("parts_s", [(1e308, 0.0), (0.0, -1.0), (float("nan"), 0.0)])
+def test_a_batch_overhead_that_is_no_time_is_refused(parts_s: tuple[float, float]) -> None:
+    own = Own()
+    own.batch_overhead_s = (0.25, 1e-9)
+    assert batch_overhead_ns(own) == (250_000_000, 1)
+    own.batch_overhead_s = parts_s
+    with pytest.raises(InputError, match="constant has a batch overhead of"):
+        batch_overhead_ns(own)
 
 
 def load_toy(cost: str) -> Any:
