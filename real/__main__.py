@@ -7,6 +7,7 @@ if __name__ == "__main__":
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -112,22 +113,24 @@ def run(
             max_kv_tokens=kv_tokens(budget, bytes_per_token),
             progress=meter.at,
         )
-    if save is not None:
-        store.save(record, Path(save))
-    # Only a run at once shows what the server can do at most; no model is asked about it here.
-    most = capacity(record, loaded, batching, cost_model, None) if at_once else None
-    found = results(record, prices_of(record, cost_model), most, bytes_per_token)
-    for batch, why in record.measured.failed.items() if record.measured else ():
-        warn(f"batch {batch} gave no answer, {why}")
-    if json is not None:
-        write_json(found.to_json(), json)
-    if json != "-":
-        print_run(found, out(no_color))
-        line = (
-            f"measured on {about['hardware']}, {runner.name} engine, {clock}, passes timed by {driving}; "
-            f"{record.setup['warm_ups']} warm-up batches left out"
-        )
-        out(no_color).print(line, style="dim", markup=False, highlight=False)
+    with ExitStack() as afterwards:
+        # Last, but whatever happens to the output: neither a closed pipe nor a full disk takes the other along.
+        if save is not None:
+            afterwards.callback(store.save, record, Path(save))
+        # Only a run at once shows what the server can do at most; no model is asked about it here.
+        most = capacity(record, loaded, batching, cost_model, None) if at_once else None
+        found = results(record, prices_of(record, cost_model), most, bytes_per_token)
+        for batch, why in record.measured.failed.items() if record.measured else ():
+            warn(f"batch {batch} gave no answer, {why}")
+        if json is not None:
+            write_json(found.to_json(), json)
+        if json != "-":
+            print_run(found, out(no_color))
+            line = (
+                f"measured on {about['hardware']}, {runner.name} engine, {clock}, passes timed by {driving}; "
+                f"{record.setup['warm_ups']} warm-up batches left out"
+            )
+            out(no_color).print(line, style="dim", markup=False, highlight=False)
     if "interrupted" in record.setup:
         raise typer.Exit(130)
 

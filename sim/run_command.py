@@ -1,5 +1,6 @@
 """``python -m sim run``: what static batching does to a trace, predicted."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -66,24 +67,26 @@ def run(
     }
     with Progress("simulating", len(loaded)) as bar:
         record = simulate(loaded, batching, cost_model, max_kv_tokens=limit, setup=setup, progress=bar.at)
-    if save is not None:
-        store.save(record, Path(save))
-    interrupted = "interrupted" in record.setup
-    # Whoever pressed Ctrl-C gets what is finished, not another run.
-    most = None if interrupted else capacity(record, loaded, batching, cost_model, limit)
-    found = results(record, prices_of(record, cost_model), most, bytes_per_token)
-    measured_on = costs.of_another(cost_model, shape, device)
-    if measured_on is not None:
-        warn(
-            f"cost model {cost!r} was measured with {measured_on}; {shape.name} on {device.name} only says how large "
-            "weights and KV cache are"
-        )
-    outside = outside_domain(record, cost_model)
-    if outside is not None:
-        warn(f"outside what {cost_model.name} was calibrated for: {outside}")
-    if json is not None:
-        write_json(found.to_json(), json)
-    if json != "-":
-        print_run(found, out(no_color))
+    with ExitStack() as afterwards:
+        # Last, but whatever happens to the output: neither a closed pipe nor a full disk takes the other along.
+        if save is not None:
+            afterwards.callback(store.save, record, Path(save))
+        interrupted = "interrupted" in record.setup
+        # Whoever pressed Ctrl-C gets what is finished, not another run.
+        most = None if interrupted else capacity(record, loaded, batching, cost_model, limit)
+        found = results(record, prices_of(record, cost_model), most, bytes_per_token)
+        measured_on = costs.of_another(cost_model, shape, device)
+        if measured_on is not None:
+            warn(
+                f"cost model {cost!r} was measured with {measured_on}; {shape.name} on {device.name} only says "
+                "how large weights and KV cache are"
+            )
+        outside = outside_domain(record, cost_model)
+        if outside is not None:
+            warn(f"outside what {cost_model.name} was calibrated for: {outside}")
+        if json is not None:
+            write_json(found.to_json(), json)
+        if json != "-":
+            print_run(found, out(no_color))
     if interrupted:
         raise typer.Exit(130)

@@ -44,24 +44,29 @@ class Waste:
             "prefill": {
                 "slots": self.prefill.slots,
                 "padding": self.prefill.wasted,
-                "fraction": self.prefill.fraction,
+                "fraction": _fraction(self.prefill),
             },
             "decode": {
                 "slots": self.decode.slots,
                 "idle": self.decode.wasted,
-                "fraction": self.decode.fraction,
+                "fraction": _fraction(self.decode),
             },
             "dummy_rows": self.dummy_rows,
             "kv": {
                 "reserved_tokens": kv.reserved_tokens,
                 "used_tokens": kv.used_tokens,
-                "unused_fraction": 1 - kv.used_tokens / kv.reserved_tokens if kv.reserved_tokens else 0.0,
+                "unused_fraction": 1 - kv.used_tokens / kv.reserved_tokens if kv.reserved_tokens else None,
                 "reserved_token_s": round(kv.reserved_token_s, 9),
                 "used_token_s": round(kv.used_token_s, 9),
                 "bytes_per_token": kv_bytes_per_token,
                 "peak_reserved_bytes": peak_bytes,
             },
         }
+
+
+def _fraction(slots: Slots) -> float | None:
+    """Wasted share; None where there was no batch."""
+    return slots.fraction if slots.slots else None
 
 
 def waste(record: RunRecord) -> Waste:

@@ -374,3 +374,24 @@ def test_slots_of_the_azure_traces_to_the_last_one(
             row["decode_slots"],
             row["decode_idle"],
         )
+
+
+def test_a_disk_that_is_full_takes_only_the_record_along(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "requests.parquet")
+
+    monkeypatch.setattr("sim.store._write", full)
+    assert sim("run", "textbook", "--save", str(tmp_path / "record")) == 2
+    said = capsys.readouterr()
+    assert "prefill padding" in said.out
+    assert "No space left" in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_waste_of_no_batch_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    waste = document(capsys, "textbook", "--memory", "1000")["waste"]
+    assert waste["prefill"]["fraction"] is None
+    assert waste["decode"]["fraction"] is None
+    assert waste["kv"]["unused_fraction"] is None
