@@ -20,6 +20,7 @@ from torch import Tensor
 
 from real.attention import pinned_kernels
 from real.cache import Slab, SlabMemory
+from real.memory import refuse_beyond_host_memory
 from real.padding import decode_mask, left_padded, prefill_mask, prompt_positions
 from real.timing import PassTimes, stopwatch
 from traces.errors import InputError, choices
@@ -137,6 +138,8 @@ class Engine:
     def _upload(self, prompts: Sequence[Ints], output_tokens: int) -> DeviceBatch:
         padded, pad_counts = left_padded(prompts, self._pad_id)
         rows, prompt = padded.shape
+        if self.device.type == "cpu":
+            refuse_beyond_host_memory(rows, prompt, 1 if self.name == "rowwise" else rows, self.dtype)
         capacity = prompt + output_tokens - 1
         pads = torch.from_numpy(pad_counts).to(self.device)
         return DeviceBatch(
